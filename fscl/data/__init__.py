@@ -1,0 +1,1 @@
+"""Images grouped by class, and the streams of tasks drawn from them."""

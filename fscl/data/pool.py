@@ -1,0 +1,154 @@
+"""A ClassPool is images grouped by class; Splits are three pools that share no class.
+
+Images are uint8 tensors of shape (channels, height, width): small enough to hold a whole data set in memory, so nothing
+here loads in the background. Networks scale them to [0, 1] when they use them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fscl.errors import DataError, unknown_name
+from fscl.storage import tensor_digest
+
+SplitName = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images (n, channels, height, width) as uint8, and their labels (n,) as int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPool:
+    """Images grouped by class.
+
+    Attributes:
+        name: what to call it in messages.
+        images: uint8, (n_images, channels, height, width), class after class.
+        class_names: one unique name a class, in the order of the images.
+        counts: images of each class.
+    """
+
+    name: str
+    images: Tensor
+    class_names: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise DataError(
+                f"pool {self.name!r} got images of type {self.images.dtype} and {self.images.ndim} dimensions; "
+                "it takes uint8 of shape (n, channels, height, width)."
+            )
+        if len(self.class_names) != len(self.counts) or sum(self.counts) != len(self.images) or 0 in self.counts:
+            raise DataError(
+                f"pool {self.name!r} got {len(self.class_names)} class names, {len(self.counts)} counts summing to "
+                f"{sum(self.counts)} and {len(self.images)} images; every class needs a name and at least one image."
+            )
+        if len(set(self.class_names)) != len(self.class_names):
+            twice = sorted({name for name in self.class_names if self.class_names.count(name) > 1})
+            raise DataError(f"pool {self.name!r} has classes with the same name: {', '.join(twice[:5])}.")
+
+    def __len__(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Position of each class's first image."""
+        starts = [0]
+        for count in self.counts[:-1]:
+            starts.append(starts[-1] + count)
+        return tuple(starts)
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Index of each class by its name."""
+        return {name: index for index, name in enumerate(self.class_names)}
+
+    @cached_property
+    def content_hash(self) -> str:
+        """A fingerprint of the names and of every pixel."""
+        names = "\n".join(f"{name}:{count}" for name, count in zip(self.class_names, self.counts, strict=True))
+        return tensor_digest({"images": self.images, names: torch.zeros(0)})
+
+    def of_class(self, index: int) -> Tensor:
+        """The images of one class, as a view."""
+        return self.images[self.starts[index] : self.starts[index] + self.counts[index]]
+
+    def subset(self, indices: Sequence[int], name: str | None = None) -> "ClassPool":
+        """A pool with only these classes, in this order."""
+        return ClassPool(
+            name=name or self.name,
+            images=torch.cat([self.of_class(index) for index in indices]) if indices else self.images[:0],
+            class_names=tuple(self.class_names[index] for index in indices),
+            counts=tuple(self.counts[index] for index in indices),
+        )
+
+    def require(self, *, n_classes: int, n_images: int, purpose: str) -> None:
+        """Raise a DataError that says what would fit, unless there are enough classes with enough images each."""
+        if n_classes > len(self):
+            raise DataError(f"{purpose} needs {n_classes} classes, but {self.name!r} has {len(self)}. Ask for at most that.")
+        enough = sum(count >= n_images for count in self.counts)
+        if n_classes > enough:
+            fits = sorted(self.counts, reverse=True)[n_classes - 1]
+            raise DataError(
+                f"{purpose} needs {n_classes} classes of {n_images} images each, but only {enough} of the {len(self)} classes "
+                f"of {self.name!r} have as many. With {n_classes} classes, at most {fits} images each would fit."
+            )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three pools that share no class: to train the base on, to choose on, and to report on."""
+
+    train: ClassPool
+    validation: ClassPool
+    test: ClassPool
+
+    def __post_init__(self) -> None:
+        for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+            shared = set(self.pool(one).class_names) & set(self.pool(other).class_names)
+            if shared:
+                raise DataError(f"the {one} and {other} splits share {len(shared)} classes, such as {min(shared)!r}; they must not.")
+
+    def pool(self, split: str) -> ClassPool:
+        """The pool of a split by its name."""
+        pools = {"train": self.train, "validation": self.validation, "test": self.test}
+        if split not in pools:
+            raise unknown_name("split", split, pools)
+        return pools[split]
+
+
+def split_classes(pool: ClassPool, *, train: Sequence[int], validation: Sequence[int], test: Sequence[int]) -> Splits:
+    """Split a pool by the indices of its classes."""
+    return Splits(
+        train=pool.subset(train, f"{pool.name} (train)"),
+        validation=pool.subset(validation, f"{pool.name} (validation)"),
+        test=pool.subset(test, f"{pool.name} (test)"),
+    )
+
+
+def with_rotations(pool: ClassPool) -> ClassPool:
+    """Every class four times, turned by 0, 90, 180 and 270 degrees, each turn a class of its own.
+
+    For meta-training only: streams keep the classes as they are.
+    """
+    names = tuple(name if turn == 0 else f"{name}@{90 * turn}" for turn in range(4) for name in pool.class_names)
+    images = torch.cat([torch.rot90(pool.images, turn, dims=(2, 3)) for turn in range(4)])
+    return ClassPool(name=f"{pool.name} with rotations", images=images, class_names=names, counts=pool.counts * 4)

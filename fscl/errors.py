@@ -1,0 +1,63 @@
+"""Every error that fscl raises on purpose. Each message says the value, the rule and the way out.
+
+    FsclError
+    ├── MisuseError            the caller asked for something that cannot be (exit code 2)
+    │   ├── ConfigError            a configuration file, key or value
+    │   └── UnknownName            a method, data set, base or split that does not exist
+    ├── DataError              images, classes or archives that cannot serve what was asked
+    ├── StorageError           a file that is truncated, tampered with, or of another version
+    ├── RunError               a run directory that cannot be started or continued
+    ├── Divergence             a loss that is no longer a finite number
+    └── Interrupted            stopped by the user; what was done is saved
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class FsclError(Exception):
+    """Base of every error that fscl raises on purpose; the command line prints it as one sentence and exits with 1."""
+
+
+class MisuseError(FsclError):
+    """The request itself is wrong; the command line exits with 2."""
+
+
+class ConfigError(MisuseError):
+    """A configuration file, key or value is wrong."""
+
+
+class UnknownName(MisuseError):  # noqa: N818 - reads as the sentence it raises
+    """No method, data set, base or split has this name."""
+
+
+class DataError(FsclError):
+    """Images, classes or archives cannot serve what was asked."""
+
+
+class StorageError(FsclError):
+    """A stored file is truncated, tampered with, or of another version."""
+
+
+class RunError(FsclError):
+    """A run directory cannot be started or continued."""
+
+
+class Divergence(FsclError):  # noqa: N818
+    """A loss is no longer a finite number."""
+
+
+class Interrupted(FsclError):  # noqa: N818
+    """The user stopped the work; what was done is saved."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+    """The error for a name that does not exist, with the nearest known one."""
+    names = sorted(known)
+    return UnknownName(f"no {kind} named {name!r}.{suggestion(name, names)} Known: {', '.join(names)}.")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """" Did you mean 'x'?", or nothing when no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""

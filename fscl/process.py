@@ -1,0 +1,29 @@
+"""Settings of the process that make the arithmetic fast and the same everywhere. Called once at each entry point."""
+
+import ctypes
+import sys
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from glibc's malloc.h
+
+
+def configure_process(*, threads: int = 1) -> None:
+    """One thread (so that results do not depend on the core count), no denormals, and large buffers kept for re-use.
+
+    Denormals slow the late head-only steps many times over on a CPU. glibc hands blocks over 32 MB back to the kernel at
+    every free, so that each use faults its pages in anew; keeping them roughly doubles training speed at 250 images.
+    """
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    if sys.platform == "linux":
+        _keep_large_buffers()
+
+
+def _keep_large_buffers() -> None:
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return  # not glibc (musl, say): slower, not wrong
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -1,0 +1,139 @@
+"""Atomic, versioned save and load: tensors in safetensors, everything else in JSON. Loading never executes code.
+
+A file is written under a temporary name in the same folder, flushed to disk, then renamed: a reader sees the old file or
+the new one, never a part. Every file says its kind and schema version; tensor files also carry a digest of their content.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as safetensors_load
+from safetensors.torch import save as safetensors_save
+from torch import Tensor
+
+from fscl.errors import StorageError
+
+SCHEMA = 1
+MAX_JSON_BYTES = 256 * 2**20
+MAX_TENSOR_BYTES = 8 * 2**30
+
+
+def cache_folder() -> Path:
+    """Where downloads and prepared data are kept: `FSCL_CACHE`, or the user's cache folder."""
+    import pooch  # slow to import, and rarely needed
+
+    return Path(os.environ.get("FSCL_CACHE") or pooch.os_cache("fscl"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def canonical_json(content: Any) -> str:
+    """One text for one value: sorted keys, no spaces, no NaN."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def digest(content: Any) -> str:
+    """A short fingerprint of a JSON value."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
+
+
+def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
+    """Write `content` with its kind and schema version."""
+    text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)
+    write_bytes(path, (text + "\n").encode())
+
+
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """Read what `write_json` wrote, or say what is wrong with the file."""
+    try:
+        content = json.loads(_read_bounded(path, MAX_JSON_BYTES).decode())
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise StorageError(f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy.") from error
+    if not isinstance(content, dict):
+        raise StorageError(f"{path} holds a {type(content).__name__}, but a {kind} file holds an object.")
+    _check_header(path, kind, content.pop("kind", None), content.pop("schema", None))
+    return content
+
+
+def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None) -> None:
+    """Write named tensors and a JSON value `details` as one safetensors file."""
+    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    header = {
+        "kind": kind,
+        "schema": str(SCHEMA),
+        "digest": tensor_digest(plain),
+        "details": canonical_json(details or {}),
+    }
+    write_bytes(path, safetensors_save(plain, metadata=header))
+
+
+def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote: the tensors and the details. A truncated or altered file is refused by name."""
+    content = _read_bounded(path, MAX_TENSOR_BYTES)
+    header = _safetensors_header(path, content)
+    _check_header(path, kind, header.get("kind"), header.get("schema"))
+    try:
+        tensors = safetensors_load(content)
+        details = json.loads(header.get("details", "{}"))
+    except (SafetensorError, ValueError) as error:
+        raise StorageError(f"{path} is not a whole safetensors file ({error}). Fetch or train it again.") from error
+    if tensor_digest(tensors) != header.get("digest"):
+        raise StorageError(f"{path} was altered after it was written: its digest does not match. Fetch or train it again.")
+    return tensors, details
+
+
+def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
+    """A fingerprint of names, shapes, types and values."""
+    sha = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        sha.update(tensor.flatten().view(torch.uint8).numpy() if tensor.numel() else b"")
+    return sha.hexdigest()[:32]
+
+
+def _read_bounded(path: Path, limit: int) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > limit:
+            raise StorageError(f"{path} has {size:,} bytes; a file of this kind has at most {limit:,}.")
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}.") from error
+
+
+def _safetensors_header(path: Path, content: bytes) -> dict[str, str]:
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + length])["__metadata__"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StorageError(f"{path} is not a whole file of fscl's (no readable header). Fetch or train it again.") from error
+    if not isinstance(header, dict):
+        raise StorageError(f"{path} is not a file of fscl's (its header is no object).")
+    return header
+
+
+def _check_header(path: Path, kind: str, found_kind: object, found_schema: object) -> None:
+    if found_kind != kind:
+        raise StorageError(f"{path} is a {found_kind or 'foreign'} file where a {kind} file is needed.")
+    if str(found_schema) != str(SCHEMA):
+        raise StorageError(f"{path} has schema {found_schema}; this fscl reads schema {SCHEMA}. Use the fscl that wrote it.")

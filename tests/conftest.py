@@ -1,0 +1,50 @@
+"""Fixtures shared by all tests: a private cache, the real data folder, and small pools."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from fscl.data.pool import ClassPool
+from fscl.process import configure_process
+from fscl.rng import generator
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests never touch the user's cache; the workers of one test run share theirs."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "fscl-cache"
+    os.environ["FSCL_CACHE"] = str(cache)
+    configure_process()
+    return cache
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder with real Omniglot. Without it these tests skip, except under CI, where that is a failure."""
+    folder = Path(os.environ.get("FSCL_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "omniglot").is_dir():
+        reason = f"no real data: {folder / 'omniglot'} does not exist; set FSCL_DATA to a folder that holds omniglot/"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder
+
+
+def noise_pool(n_classes: int = 20, n_images: int = 12, *, size: int = 16, channels: int = 1, seed: int = 0) -> ClassPool:
+    """Classes that a small network can tell apart: each a random blocky pattern, each image the pattern with noise."""
+    random = generator(seed, "noise-pool")
+    patterns = torch.rand(n_classes, 1, channels, 4, 4, generator=random).repeat_interleave(size // 4, 3)
+    patterns = patterns.repeat_interleave(size // 4, 4)
+    noise = 0.35 * torch.randn(n_classes, n_images, channels, size, size, generator=random)
+    images = ((patterns + noise).clamp(0, 1) * 255).to(torch.uint8).flatten(0, 1)
+    return ClassPool("noise", images, tuple(f"class-{i}" for i in range(n_classes)), (n_images,) * n_classes)
+
+
+@pytest.fixture(scope="session")
+def small_pool() -> ClassPool:
+    return noise_pool()
