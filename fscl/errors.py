@@ -1,14 +1,14 @@
 """Every error that fscl raises on purpose. Each message says the value, the rule and the way out.
 
-    FsclError
-    ├── MisuseError            the caller asked for something that cannot be (exit code 2)
-    │   ├── ConfigError            a configuration file, key or value
-    │   └── UnknownName            a method, data set, base or split that does not exist
-    ├── DataError              images, classes or archives that cannot serve what was asked
-    ├── StorageError           a file that is truncated, tampered with, or of another version
-    ├── RunError               a run directory that cannot be started or continued
-    ├── Divergence             a loss that is no longer a finite number
-    └── Interrupted            stopped by the user; what was done is saved
+FsclError
+├── MisuseError            the caller asked for something that cannot be (exit code 2)
+│   ├── ConfigError            a configuration file, key or value
+│   └── UnknownName            a method, data set, base or split that does not exist
+├── DataError              images, classes or archives that cannot serve what was asked
+├── StorageError           a file that is truncated, tampered with, or of another version
+├── RunError               a run directory that cannot be started or continued
+├── Divergence             a loss that is no longer a finite number
+└── Interrupted            stopped by the user; what was done is saved
 """
 
 import difflib
@@ -58,6 +58,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """" Did you mean 'x'?", or nothing when no known name is near."""
+    """ " Did you mean 'x'?", or nothing when no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -67,14 +67,18 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     try:
         content = json.loads(_read_bounded(path, MAX_JSON_BYTES).decode())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise StorageError(f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy.") from error
+        raise StorageError(
+            f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy."
+        ) from error
     if not isinstance(content, dict):
         raise StorageError(f"{path} holds a {type(content).__name__}, but a {kind} file holds an object.")
     _check_header(path, kind, content.pop("kind", None), content.pop("schema", None))
     return content
 
 
-def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None) -> None:
+def save_tensors(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None
+) -> None:
     """Write named tensors and a JSON value `details` as one safetensors file."""
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     header = {
@@ -97,7 +101,9 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     except (SafetensorError, ValueError) as error:
         raise StorageError(f"{path} is not a whole safetensors file ({error}). Fetch or train it again.") from error
     if tensor_digest(tensors) != header.get("digest"):
-        raise StorageError(f"{path} was altered after it was written: its digest does not match. Fetch or train it again.")
+        raise StorageError(
+            f"{path} was altered after it was written: its digest does not match. Fetch or train it again."
+        )
     return tensors, details
 
 
@@ -107,7 +113,7 @@ def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().contiguous()
         sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        sha.update(tensor.flatten().view(torch.uint8).numpy() if tensor.numel() else b"")
+        sha.update(tensor.flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()[:32]
 
 
@@ -126,7 +132,9 @@ def _safetensors_header(path: Path, content: bytes) -> dict[str, str]:
     try:
         header = json.loads(content[8 : 8 + length])["__metadata__"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StorageError(f"{path} is not a whole file of fscl's (no readable header). Fetch or train it again.") from error
+        raise StorageError(
+            f"{path} is not a whole file of fscl's (no readable header). Fetch or train it again."
+        ) from error
     if not isinstance(header, dict):
         raise StorageError(f"{path} is not a file of fscl's (its header is no object).")
     return header
@@ -136,4 +144,6 @@ def _check_header(path: Path, kind: str, found_kind: object, found_schema: objec
     if found_kind != kind:
         raise StorageError(f"{path} is a {found_kind or 'foreign'} file where a {kind} file is needed.")
     if str(found_schema) != str(SCHEMA):
-        raise StorageError(f"{path} has schema {found_schema}; this fscl reads schema {SCHEMA}. Use the fscl that wrote it.")
+        raise StorageError(
+            f"{path} has schema {found_schema}; this fscl reads schema {SCHEMA}. Use the fscl that wrote it."
+        )

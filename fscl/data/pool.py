@@ -103,13 +103,15 @@ class ClassPool:
     def require(self, *, n_classes: int, n_images: int, purpose: str) -> None:
         """Raise a DataError that says what would fit, unless there are enough classes with enough images each."""
         if n_classes > len(self):
-            raise DataError(f"{purpose} needs {n_classes} classes, but {self.name!r} has {len(self)}. Ask for at most that.")
+            raise DataError(
+                f"{purpose} needs {n_classes} classes, but {self.name!r} has {len(self)}. Ask for at most that."
+            )
         enough = sum(count >= n_images for count in self.counts)
         if n_classes > enough:
             fits = sorted(self.counts, reverse=True)[n_classes - 1]
             raise DataError(
-                f"{purpose} needs {n_classes} classes of {n_images} images each, but only {enough} of the {len(self)} classes "
-                f"of {self.name!r} have as many. With {n_classes} classes, at most {fits} images each would fit."
+                f"{purpose} needs {n_classes} classes of {n_images} images each, but only {enough} of the {len(self)} "
+                f"classes of {self.name!r} have as many. With {n_classes} classes, at most {fits} images each would fit."
             )
 
 
@@ -125,7 +127,9 @@ class Splits:
         for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
             shared = set(self.pool(one).class_names) & set(self.pool(other).class_names)
             if shared:
-                raise DataError(f"the {one} and {other} splits share {len(shared)} classes, such as {min(shared)!r}; they must not.")
+                raise DataError(
+                    f"the {one} and {other} splits share {len(shared)} classes, such as {min(shared)!r}; they must not."
+                )
 
     def pool(self, split: str) -> ClassPool:
         """The pool of a split by its name."""

@@ -1,0 +1,80 @@
+"""What a continual learner is.
+
+`learn_task` sees a support set and nothing else: no query images, no task label. `predict` scores every class seen so far
+and changes nothing. The base network is a value that no learner can change.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fscl.data.pool import Examples
+from fscl.errors import DataError, StorageError
+
+
+@dataclass(frozen=True)
+class LearnerState:
+    """All that a learner has learned: tensors by name and a JSON value. Enough to go on as if never interrupted."""
+
+    tensors: dict[str, Tensor]
+    details: dict[str, Any]
+
+
+class ContinualLearner(ABC):
+    """Learns tasks one after another. Labels are integers, numbered from 0 in order of arrival."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int:
+        """How many classes can be predicted: the largest label learned so far, plus one."""
+
+    @abstractmethod
+    def learn_task(self, support: Examples) -> None:
+        """Learn one more task, keeping what earlier tasks taught. `support` is neither changed nor kept by reference."""
+
+    @abstractmethod
+    def predict(self, images: Tensor) -> Tensor:
+        """Scores (n, n_classes) of uint8 images; the largest wins. Each image is judged alone."""
+
+    @abstractmethod
+    def state(self) -> LearnerState:
+        """A copy of everything learned."""
+
+    @abstractmethod
+    def restore(self, state: LearnerState) -> None:
+        """Go back to a state of a learner with the same settings and network."""
+
+    def _check_support(self, support: Examples) -> None:
+        """Refuse what cannot be learned, before anything changes."""
+        if len(support) == 0:
+            raise DataError("a task needs at least one example, and this one has none.")
+        if len(support.images) != len(support.labels):
+            raise DataError(
+                f"a task needs one label an image, but has {len(support.images)} and {len(support.labels)}."
+            )
+        new = sorted({int(label) for label in support.labels if label >= self.n_classes})
+        if bool((support.labels < 0).any()) or new != list(range(self.n_classes, self.n_classes + len(new))):
+            raise DataError(
+                f"labels are numbered from 0 in order of arrival: the next new one is {self.n_classes}, but the task has "
+                f"{sorted(set(support.labels.tolist()))}."
+            )
+
+    def _check_can_predict(self) -> None:
+        if self.n_classes == 0:
+            raise DataError("nothing was learned yet, so there is nothing to predict; call learn_task first.")
+
+
+def expect_keys(tensors: dict[str, Tensor], keys: set[str], what: str) -> None:
+    """Refuse a state that belongs to another learner."""
+    if tensors.keys() != keys:
+        wrong = sorted(tensors.keys() ^ keys)
+        raise StorageError(f"this state is not one of {what}: {wrong[0]!r} is missing or too many.")
+
+
+def class_means(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Sums (n_classes, n_features) and counts (n_classes,) of features by label."""
+    sums = torch.zeros(n_classes, features.shape[1], dtype=features.dtype).index_add_(0, labels, features)
+    return sums, torch.bincount(labels, minlength=n_classes)

@@ -1,0 +1,104 @@
+"""Safe decoding of one image: the header is checked before any pixel is read, and only common formats are opened.
+
+What comes out is uint8 of one shape, whatever went in: turned as its EXIF says, transparency flattened onto white, 16-bit
+greyscale scaled down to 8, then a plain Lanczos resize to a square (the aspect ratio is not kept, nothing is cropped).
+"""
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from fscl.errors import DataError
+
+FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+MAX_PIXELS = 64 * 10**6
+MAX_SIDE = 512
+
+Pixels = NDArray[np.uint8]
+
+
+def read_image(
+    source: Path | bytes,
+    *,
+    image_size: int = 32,
+    channels: int = 1,
+    name: str | None = None,
+    formats: tuple[str, ...] = FORMATS,
+    original_size: tuple[int, int] | None = None,
+) -> Pixels:
+    """Decode one image, or raise a DataError that starts with `name` and gives the reason.
+
+    Args:
+        source: a file, or its content.
+        image_size: side of the square that comes out, in pixels.
+        channels: 1 for greyscale, 3 for colour.
+        name: what to call the image in the error; the path unless given.
+        formats: Pillow's names of the formats to open.
+        original_size: the (width, height) that the image must have, if only one will do.
+
+    Returns:
+        uint8, (channels, image_size, image_size).
+    """
+    check_shape(image_size=image_size, channels=channels)
+    name = name or (str(source) if isinstance(source, Path) else "the image")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's advice on odd metadata; the size is checked below
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats) as image:
+                problem = _header_problem(image, original_size)
+                if problem is None:
+                    grey = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
+                    small = grey.resize((image_size, image_size), Image.Resampling.LANCZOS)
+                    return (
+                        np.asarray(small, dtype=np.uint8).reshape(image_size, image_size, channels).transpose(2, 0, 1)
+                    )
+    except Image.DecompressionBombError:
+        problem = f"has more pixels than the {MAX_PIXELS // 10**6} megapixels that are read"
+    except UnidentifiedImageError:
+        problem = f"is not an image of a known kind ({', '.join(formats)})"
+    except Exception as error:  # on damaged data the decoders raise nearly anything, from IndexError to SyntaxError
+        problem = f"cannot be decoded ({str(error) or type(error).__name__})"
+    raise DataError(f"{name} {problem}.")
+
+
+def check_shape(*, image_size: int, channels: int = 1) -> None:
+    """Refuse an image shape that no image can be brought to."""
+    if not 1 <= image_size <= MAX_SIDE:
+        raise DataError(f"image_size is {image_size}; it must be from 1 to {MAX_SIDE} pixels.")
+    if channels not in (1, 3):
+        raise DataError(f"channels is {channels}; it must be 1 (greyscale) or 3 (colour).")
+
+
+def _header_problem(image: Image.Image, original_size: tuple[int, int] | None) -> str | None:
+    width, height = image.size
+    if original_size is not None and image.size != original_size:
+        return f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}"
+    if width * height > MAX_PIXELS:
+        return f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read"
+    # An MPO is a camera's JPEG with a preview or depth map behind the picture: its first frame is the picture.
+    if getattr(image, "is_animated", False) and image.format != "MPO":
+        return "has several frames; only still images are read"
+    return None
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """The image with 8 bits a channel and nothing transparent."""
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, which have no fixed range")
+    if image.mode.startswith("I"):
+        return _from_deep_grey(image)
+    if image.has_transparency_data:
+        colour = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colour).convert("RGB")
+    return image
+
+
+def _from_deep_grey(image: Image.Image) -> Image.Image:
+    deep = np.asarray(image)
+    if deep.min() < 0 or deep.max() > 65535:
+        raise ValueError("its pixels have more than 16 bits")
+    return Image.fromarray((deep.astype(np.float32) / 257).round().astype(np.uint8))  # 65535 / 257 = 255

@@ -1,0 +1,185 @@
+"""A Stream is a list of tasks to learn one after another, drawn from a ClassPool.
+
+A stream names its images (class, position) and holds none, so that it is a small JSON file with a content hash: two people
+who print the same hash ran the same stream. Labels are numbered in order of arrival and carry no task.
+
+Settings:
+- *new class*: every task brings `n_way` classes never seen before (the default; setting C of Antoniou et al. 2020).
+- *new instance*: the same `n_way` classes in every task, with new examples each time (their setting A).
+- *mixed*: the classes change every `class_change_interval` tasks (their D). With `overwrite` the new classes take over the
+  labels of the old ones (their B): a label then stands for every class that ever bore it, and all of them are asked for.
+
+The query images of a class are set aside before its first shots are drawn, and are the same whenever the class returns.
+
+Antoniou, Patacchiola, Ochal, Storkey, "Defining Benchmarks for Continual Few-Shot Learning", 2020.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fscl.data.pool import ClassPool, Examples
+from fscl.errors import DataError, StorageError
+from fscl.storage import digest, read_json, write_json
+
+Setting = Literal["new_class", "new_instance", "mixed"]
+
+
+class StreamSpec(BaseModel):
+    """What a stream looks like; which images it holds is left to the generator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n_tasks: int = Field(default=10, ge=1, le=10_000)
+    n_way: int = Field(default=5, ge=1, le=10_000)
+    n_shot: int = Field(default=5, ge=1, le=10_000)
+    n_query: int = Field(default=15, ge=1, le=10_000)
+    setting: Setting = "new_class"
+    class_change_interval: int = Field(default=1, ge=1)
+    overwrite: bool = False
+
+    @model_validator(mode="after")
+    def _mixed_dials_need_mixed(self) -> "StreamSpec":
+        if self.setting != "mixed" and (self.class_change_interval != 1 or self.overwrite):
+            raise ValueError(
+                f"class_change_interval and overwrite need setting = 'mixed', but setting is {self.setting!r}"
+            )
+        return self
+
+    @property
+    def interval(self) -> int:
+        """For how many tasks the same classes stay."""
+        return {"new_class": 1, "new_instance": self.n_tasks, "mixed": self.class_change_interval}[self.setting]
+
+    @property
+    def n_groups(self) -> int:
+        """How many times new classes arrive."""
+        return -(-self.n_tasks // self.interval)
+
+    @property
+    def n_labels(self) -> int:
+        """How many labels the learner will have seen at the end."""
+        return self.n_way if self.overwrite else self.n_way * self.n_groups
+
+
+class TaskPlan(BaseModel):
+    """One task by reference: for each class its label and the positions of its images within the class."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    classes: tuple[str, ...]
+    labels: tuple[int, ...]
+    support: tuple[tuple[int, ...], ...]
+    query: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Support for the learner, query for the evaluator alone."""
+
+    support: Examples
+    query: Examples
+
+
+class Stream(BaseModel):
+    """Tasks by reference to one pool."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: StreamSpec
+    pool_name: str
+    pool_hash: str
+    tasks: tuple[TaskPlan, ...]
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Equal if and only if the tasks, the images and the pool are equal."""
+        return digest(self.model_dump(mode="json", exclude={"pool_name"}))
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def task(self, pool: ClassPool, index: int) -> Task:
+        """The images of one task."""
+        if pool.content_hash != self.pool_hash:
+            raise DataError(
+                f"this stream was drawn from pool {self.pool_name!r} ({self.pool_hash}), but pool {pool.name!r} "
+                f"({pool.content_hash}) has other content. Load the same data, split and image size."
+            )
+        plan = self.tasks[index]
+        return Task(_gather(pool, plan, plan.support), _gather(pool, plan, plan.query))
+
+    def save(self, path: Path) -> None:
+        """Write the stream as JSON with its content hash."""
+        write_json(path, "stream", {"content_hash": self.content_hash, **self.model_dump(mode="json")})
+
+    @classmethod
+    def load(cls, path: Path) -> "Stream":
+        """Read a stream and check that its content hash is right."""
+        content = read_json(path, "stream")
+        claimed = content.pop("content_hash", None)
+        try:
+            stream = cls.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StorageError(f"{path} is not a stream: {where}: {first['msg']}.") from error
+        if stream.content_hash != claimed:
+            raise StorageError(
+                f"{path} says its content hash is {claimed}, but it is {stream.content_hash}: it was altered."
+            )
+        return stream
+
+
+def sample_stream(pool: ClassPool, spec: StreamSpec, generator: torch.Generator) -> Stream:
+    """Draw a stream of tasks from a pool. Same pool, spec and generator state: same stream."""
+    per_class = spec.n_query + spec.n_shot * min(spec.interval, spec.n_tasks)
+    n_classes = spec.n_way * spec.n_groups
+    _require(pool, spec, n_classes, per_class)
+    eligible = [index for index, count in enumerate(pool.counts) if count >= per_class]
+    order = torch.randperm(len(eligible), generator=generator)[:n_classes].tolist()
+    images = [torch.randperm(pool.counts[eligible[i]], generator=generator).tolist() for i in order]
+    tasks = []
+    for number in range(spec.n_tasks):
+        group, turn = divmod(number, spec.interval)
+        members = range(group * spec.n_way, (group + 1) * spec.n_way)
+        first = spec.n_query + turn * spec.n_shot
+        tasks.append(
+            TaskPlan(
+                classes=tuple(pool.class_names[eligible[order[i]]] for i in members),
+                labels=tuple(i % spec.n_way if spec.overwrite else i for i in members),
+                support=tuple(tuple(images[i][first : first + spec.n_shot]) for i in members),
+                query=tuple(tuple(images[i][: spec.n_query]) for i in members),
+            )
+        )
+    return Stream(spec=spec, pool_name=pool.name, pool_hash=pool.content_hash, tasks=tuple(tasks))
+
+
+def _require(pool: ClassPool, spec: StreamSpec, n_classes: int, per_class: int) -> None:
+    if n_classes > len(pool):
+        fits = len(pool) // spec.n_way * spec.interval
+        way_out = f"Lower n_tasks to {fits}." if fits else f"Lower n_way to {len(pool)} or less."
+        raise DataError(
+            f"the stream needs {n_classes} classes ({spec.n_groups} times {spec.n_way} new ones) but {pool.name!r} has "
+            f"{len(pool)}. {way_out}"
+        )
+    pool.require(
+        n_classes=n_classes,
+        n_images=per_class,
+        purpose=f"a stream with {spec.n_shot} shots in {spec.interval} task(s) and {spec.n_query} queries a class",
+    )
+
+
+def _gather(pool: ClassPool, plan: TaskPlan, choice: tuple[tuple[int, ...], ...]) -> Examples:
+    try:
+        images = [
+            pool.of_class(pool.position[name])[list(chosen)] for name, chosen in zip(plan.classes, choice, strict=True)
+        ]
+    except (KeyError, IndexError, ValueError) as error:
+        raise DataError(f"the stream names an image that pool {pool.name!r} does not have ({error}).") from error
+    labels = torch.tensor(plan.labels).repeat_interleave(torch.tensor([len(chosen) for chosen in choice]))
+    return Examples(torch.cat(images), labels)

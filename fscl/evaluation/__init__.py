@@ -1,0 +1,1 @@
+"""How well a learner did: accuracy matrices, and metrics that are pure functions of them."""

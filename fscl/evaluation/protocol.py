@@ -1,0 +1,107 @@
+"""The single-head protocol: learn a stream task by task, and after each ask for every class seen so far.
+
+The learner gets support sets only. Queries stay here.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fscl.continual.base import ContinualLearner
+from fscl.data.pool import ClassPool
+from fscl.data.stream import Stream
+from fscl.evaluation.metrics import Matrix
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What one learner did on one stream.
+
+    Attributes:
+        top1, top5: accuracy matrices R[i, j]; top-5 counts as right when the class is among the five best scores.
+        restricted: as top1, but with the scores of the task's own classes alone.
+        confusion: after the last task, how often true class i (row) was called class j (column).
+        learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
+    """
+
+    top1: Matrix
+    top5: Matrix
+    restricted: Matrix
+    confusion: Matrix
+    learn_seconds: list[float]
+    predict_seconds: list[float]
+
+    def result(self) -> dict[str, Any]:
+        """The part that depends on nothing but the configuration, as JSON."""
+        return {
+            "top1": _rows(self.top1),
+            "top5": _rows(self.top5),
+            "restricted": _rows(self.restricted),
+            "confusion": [[int(count) for count in row] for row in self.confusion],
+        }
+
+    def cost(self) -> dict[str, Any]:
+        """The part that depends on the machine, as JSON."""
+        return {"learn_seconds": self.learn_seconds, "predict_seconds": self.predict_seconds}
+
+
+def evaluate_stream(
+    learner: ContinualLearner, stream: Stream, pool: ClassPool, *, on_task: Callable[[int], None] | None = None
+) -> StreamResult:
+    """Learn every task of `stream` in turn; after each, score the queries of all tasks so far.
+
+    Args:
+        on_task: called with the number of tasks done.
+    """
+    n_tasks = len(stream)
+    top1, top5, restricted = (np.full((n_tasks, n_tasks), np.nan) for _ in range(3))
+    n_labels = stream.spec.n_labels
+    confusion = np.zeros((n_labels, n_labels))
+    learn_seconds, predict_seconds = [], []
+    for number in range(n_tasks):
+        begin = time.perf_counter()
+        learner.learn_task(stream.task(pool, number).support)
+        learned = time.perf_counter()
+        for earlier in range(number + 1):
+            query = stream.task(pool, earlier).query
+            scores = learner.predict(query.images)
+            top1[number, earlier] = top_k_accuracy(scores, query.labels, 1)
+            top5[number, earlier] = top_k_accuracy(scores, query.labels, 5)
+            restricted[number, earlier] = restricted_accuracy(scores, query.labels)
+            if number == n_tasks - 1:
+                np.add.at(confusion, (query.labels.numpy(), scores.argmax(1).numpy()), 1)
+        learn_seconds.append(learned - begin)
+        predict_seconds.append(time.perf_counter() - learned)
+        if on_task is not None:
+            on_task(number + 1)
+    return StreamResult(top1, top5, restricted, confusion, learn_seconds, predict_seconds)
+
+
+def top_k_accuracy(scores: Tensor, labels: Tensor, k: int) -> float:
+    """Share of rows whose label is among the `k` best scores; with fewer than `k` classes all of them count."""
+    best = scores.topk(min(k, scores.shape[1]), dim=1).indices
+    return float((best == labels[:, None]).any(1).double().mean())
+
+
+def restricted_accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Accuracy when only the classes that occur in `labels` may be answered."""
+    own = torch.unique(labels)
+    return float((own[scores[:, own].argmax(1)] == labels).double().mean())
+
+
+def _rows(matrix: Matrix) -> list[list[float]]:
+    """The measured part: row t has the entries up to the diagonal."""
+    return [[float(value) for value in row[: number + 1]] for number, row in enumerate(matrix)]
+
+
+def matrix_from_rows(rows: list[list[float]]) -> Matrix:
+    """The matrix that `_rows` wrote."""
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for number, row in enumerate(rows):
+        matrix[number, : len(row)] = row
+    return matrix

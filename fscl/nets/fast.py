@@ -1,0 +1,56 @@
+"""Fast weights are values: a dict of tensors that functions take and return. Nothing here changes its arguments."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+
+
+def trainable_copy(params: Mapping[str, Tensor]) -> Params:
+    """Fresh leaf tensors with the same values, ready for an optimiser; the originals are never touched."""
+    return {name: tensor.detach().clone().requires_grad_() for name, tensor in params.items()}
+
+
+def frozen_copy(params: Mapping[str, Tensor]) -> Params:
+    """Copies without gradients."""
+    return {name: tensor.detach().clone() for name, tensor in params.items()}
+
+
+def gradient_step(params: Mapping[str, Tensor], grads: Sequence[Tensor], rate: float) -> Params:
+    """One step of gradient descent, as new tensors that remember how they were made."""
+    return {name: tensor - rate * grad for (name, tensor), grad in zip(params.items(), grads, strict=True)}
+
+
+def interpolate(start: Mapping[str, Tensor], end: Mapping[str, Tensor], rate: float) -> Params:
+    """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1."""
+    return {name: torch.lerp(tensor, end[name].detach(), rate) for name, tensor in start.items()}
+
+
+def grow_head(head: Mapping[str, Tensor], n_rows: int, generators: Sequence[torch.Generator]) -> Params:
+    """A linear head with one more row for each generator, up to `n_rows`; the old rows stay as they are.
+
+    A new row is drawn as `torch.nn.Linear` draws it: uniform within ±1/√n_features, weight and bias alike.
+    """
+    n_features = head["weight"].shape[1]
+    bound = n_features**-0.5
+    missing = range(len(head["weight"]), n_rows)
+    drawn = [torch.rand(n_features + 1, generator=generators[row]) * (2 * bound) - bound for row in missing]
+    if not drawn:
+        return frozen_copy(head)
+    rows = torch.stack(drawn)
+    return {
+        "weight": torch.cat([head["weight"].detach(), rows[:, :-1]]),
+        "bias": torch.cat([head["bias"].detach(), rows[:, -1]]),
+    }
+
+
+def empty_head(n_features: int) -> Params:
+    """A linear head without rows."""
+    return {"weight": torch.zeros(0, n_features), "bias": torch.zeros(0)}
+
+
+def linear(head: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    """Scores (n, n_rows) of features (n, n_features)."""
+    return torch.nn.functional.linear(features, head["weight"], head["bias"])

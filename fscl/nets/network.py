@@ -1,0 +1,187 @@
+"""A Network is all that passes from meta-training to continual learning: a specification and weights, as one value.
+
+It is never changed. Learning makes new weights; `network.features(x, params)` evaluates any weights of the same shape.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fscl.errors import DataError, StorageError
+from fscl.nets.conv4 import Conv4
+from fscl.nets.fast import Params
+from fscl.nets.norm import BatchNorm, NormName, Statistics
+from fscl.nets.resnet import ResNet18
+from fscl.storage import load_tensors, save_tensors
+
+BACKBONES: dict[str, type[Conv4 | ResNet18]] = {"conv4": Conv4, "resnet18": ResNet18}
+PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
+
+
+class NetworkSpec(BaseModel):
+    """The shape of a network."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    backbone: Literal["conv4", "resnet18"] = "conv4"
+    width: int = Field(default=64, ge=1, le=1024)
+    norm: NormName = "group"
+    channels: int = Field(default=1, ge=1, le=16)
+    image_size: int = Field(default=32, ge=16, le=512)
+
+
+@lru_cache(maxsize=16)
+def _skeleton(spec: NetworkSpec) -> Conv4 | ResNet18:
+    """The layers without weights; every call brings its own."""
+    with torch.device("meta"):
+        module = BACKBONES[spec.backbone](
+            channels=spec.channels, width=spec.width, image_size=spec.image_size, norm=spec.norm
+        )
+    for name, layer in module.named_modules():
+        if isinstance(layer, BatchNorm):
+            layer.key = name
+    return module
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A specification and its weights.
+
+    Attributes:
+        spec: the shape.
+        params: the weights of the backbone (θ^e in the TSC paper).
+        head: rows of a linear head that meta-training learned, if it learned one.
+        statistics: what BatchNorm normalises with at prediction, frozen from the training classes.
+    """
+
+    spec: NetworkSpec
+    params: Params
+    head: Params | None = None
+    statistics: Statistics | None = None
+
+    @property
+    def n_features(self) -> int:
+        return _skeleton(self.spec).n_features
+
+    def to_input(self, images: Tensor) -> Tensor:
+        """uint8 images as this network wants them: floats in [0, 1]. Says so if they do not fit."""
+        expected = (self.spec.channels, self.spec.image_size, self.spec.image_size)
+        if images.dtype != torch.uint8 or tuple(images.shape[1:]) != expected:
+            raise DataError(
+                f"the network takes uint8 images of shape {expected}, but got {images.dtype} of shape "
+                f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size}."
+            )
+        dtype = next(iter(self.params.values())).dtype
+        return images.to(dtype).div_(255).contiguous(memory_format=torch.channels_last)
+
+    def features(
+        self,
+        x: Tensor,
+        params: Mapping[str, Tensor] | None = None,
+        *,
+        statistics: Statistics | None = None,
+        record: Statistics | None = None,
+    ) -> Tensor:
+        """Features (n, n_features) of network inputs, with other weights if given.
+
+        Without `statistics`, BatchNorm uses those of `x` (as in training) and writes them to `record` if given.
+        """
+        weights = dict(self.params if params is None else params)
+        features: Tensor = functional_call(_skeleton(self.spec), weights, (x, statistics, record))
+        return features
+
+    def embed(
+        self, images: Tensor, params: Mapping[str, Tensor] | None = None, *, statistics: Statistics | None = None
+    ) -> Tensor:
+        """Features of uint8 images for prediction: in batches, without gradients, each image alone.
+
+        BatchNorm uses `statistics`, or else those that the network carries.
+        """
+        frozen = self.statistics if statistics is None else statistics
+        if frozen is None and self.spec.norm == "batch":
+            raise DataError("a network with BatchNorm needs frozen statistics to predict with; see freeze_statistics.")
+        with torch.no_grad():
+            parts = [
+                self.features(self.to_input(part), params, statistics=frozen) for part in images.split(PREDICT_BATCH)
+            ]
+        return torch.cat(parts) if parts else torch.zeros(0, self.n_features)
+
+    def freeze_statistics(self, x: Tensor, params: Mapping[str, Tensor] | None = None) -> Statistics | None:
+        """The BatchNorm statistics of inputs `x`, to predict with from now on; None for networks without BatchNorm."""
+        if self.spec.norm != "batch":
+            return None
+        record: Statistics = {}
+        with torch.no_grad():
+            self.features(x, params, record=record)
+        return record
+
+    def randomised(self, generator: torch.Generator) -> "Network":
+        """A network of the same shape with fresh random weights and no head."""
+        return replace(self, params=init_params(self.spec, generator), head=None, statistics=None)
+
+    def save(self, path: Path, details: Mapping[str, Any] | None = None) -> None:
+        """Write the network as one safetensors file; `details` is any JSON value that says where it comes from."""
+        tensors = {f"params/{name}": tensor for name, tensor in self.params.items()}
+        tensors |= {f"head/{name}": tensor for name, tensor in (self.head or {}).items()}
+        tensors |= {f"statistics/{name}": tensor for name, tensor in (self.statistics or {}).items()}
+        save_tensors(path, "network", tensors, {"spec": self.spec.model_dump(), "about": dict(details or {})})
+
+    @classmethod
+    def load(cls, path: Path) -> tuple["Network", dict[str, Any]]:
+        """Read a network and its details."""
+        tensors, details = load_tensors(path, "network")
+        groups: dict[str, Params] = {"params": {}, "head": {}, "statistics": {}}
+        for name, tensor in tensors.items():
+            group, _, key = name.partition("/")
+            groups.setdefault(group, {})[key] = tensor
+        try:
+            spec = NetworkSpec.model_validate(details["spec"])
+        except (KeyError, TypeError, ValidationError) as error:
+            raise StorageError(f"{path} does not say which network it holds.") from error
+        network = cls(spec, _in_layout(groups["params"]), groups["head"] or None, groups["statistics"] or None)
+        _check_shapes(path, network)
+        return network, dict(details.get("about", {}))
+
+
+def init_network(spec: NetworkSpec, generator: torch.Generator) -> Network:
+    """A network with random weights."""
+    return Network(spec, init_params(spec, generator))
+
+
+def init_params(spec: NetworkSpec, generator: torch.Generator) -> Params:
+    """Random weights: convolutions N(0, 2 / fan-out), norms 1 and 0."""
+    params = {}
+    for name, shaped in _skeleton(spec).named_parameters():
+        tensor = torch.empty(shaped.shape)
+        if tensor.ndim == 4:
+            nn.init.kaiming_normal_(tensor, mode="fan_out", nonlinearity="relu", generator=generator)
+        else:
+            nn.init.constant_(tensor, 1.0 if name.endswith("weight") else 0.0)
+        params[name] = tensor
+    return _in_layout(params)
+
+
+def _in_layout(params: Mapping[str, Tensor]) -> Params:
+    """Filters in channels-last order, which convolutions on a CPU run faster on."""
+    return {
+        name: tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+        for name, tensor in params.items()
+    }
+
+
+def _check_shapes(path: Path, network: Network) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in _skeleton(network.spec).named_parameters()}
+    found = {name: tuple(tensor.shape) for name, tensor in network.params.items()}
+    if expected != found:
+        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+        raise StorageError(
+            f"{path} does not fit a {network.spec.backbone} of width {network.spec.width}: {wrong[0]!r} should have shape "
+            f"{expected.get(wrong[0])} and has {found.get(wrong[0])}."
+        )

@@ -1,0 +1,67 @@
+"""Normalisation that never reads the other test images.
+
+A layer is told what to normalise with, instead of being switched between modes:
+- no `statistics`: BatchNorm uses those of the batch at hand, as it does in training, and writes them to `record` if given;
+- `statistics` given: BatchNorm uses those, so that each image is treated alone.
+GroupNorm looks at one image at a time and ignores both.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Statistics = dict[str, Tensor]
+"""For each BatchNorm layer by name: its mean and variance, stacked as (2, channels)."""
+
+NormName = Literal["group", "batch"]
+EPSILON = 1e-5
+GROUP_SIZE = 8  # channels in a group
+
+
+class GroupNorm(nn.Module):
+    """Normalises groups of eight channels within one image (Wu and He 2018)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.groups = max(1, channels // GROUP_SIZE)
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor, statistics: Statistics | None, record: Statistics | None) -> Tensor:
+        return F.group_norm(x, self.groups, self.weight, self.bias, EPSILON)
+
+
+class BatchNorm(nn.Module):
+    """Normalises each channel over a batch (Ioffe and Szegedy 2015), or by frozen statistics."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.key = ""  # the layer's name in Statistics; set once the network is built
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor, statistics: Statistics | None, record: Statistics | None) -> Tensor:
+        if statistics is not None:
+            return self._with(x, *statistics[self.key])
+        if record is not None:
+            variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+            record[self.key] = torch.stack([mean, variance])
+        return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPSILON)
+
+    def _with(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        if not (mean.requires_grad or variance.requires_grad):
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, training=False, eps=EPSILON)
+        # batch_norm would treat the statistics as constants; second-order methods differentiate through them
+        scale = self.weight * torch.rsqrt(variance + EPSILON)
+        shift = self.bias - mean * scale
+        return x * scale[:, None, None] + shift[:, None, None]
+
+
+Norm = GroupNorm | BatchNorm
+
+
+def make_norm(name: NormName, channels: int) -> Norm:
+    """A normalisation layer by name."""
+    return GroupNorm(channels) if name == "group" else BatchNorm(channels)
