@@ -2,7 +2,8 @@
 
 Slow weights carry what generalises from task to task; fast weights start from them, learn the task at hand together with
 the replayed ones, and answer questions. Learning a task is two steps: *tag* the slow weights by the task's expected
-gradient, then *fast learning*, in which the tags gate how far the embedding may move. Afterwards the slow weights follow a little.
+gradient, then *fast learning*, in which the tags gate how far the embedding may move. Afterwards the slow
+weights follow a little.
 
 L. Wang, Q. Li, Y. Zhong, J. Zhu, "Few-shot Continual Learning: a Brain-inspired Approach", 2021 (Algorithm 1).
 

@@ -1,7 +1,7 @@
 """Where data files are looked for, how they are fetched, and how a foreign archive is read.
 
-A download is whole and has the right checksum, or is not there at all. An archive is read in place and never unpacked; one
-with an entry whose path leaves its folder, that is a link, or that is damaged or too large is refused by name.
+A download is whole and has the right checksum, or is not there at all. An archive is read in place, never unpacked; one
+with an entry whose path leaves its folder, that is a link, damaged or too large is refused, and the entry named.
 """
 
 import hashlib
@@ -106,21 +106,22 @@ def open_files(source: Path) -> Iterator[Files]:
 
 def fingerprint(source: Path) -> str:
     """A hash of an archive's bytes, or of the names, sizes and times of a folder's files."""
-    if not source.is_dir():
-        with source.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
     sha = hashlib.sha256()
-    for name in _folder_names(source):
-        status = (source.parent / name).stat()
-        sha.update(f"{name}|{status.st_size}|{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    try:
+        if not source.is_dir():
+            with source.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        for name in _folder_names(source):
+            status = (source.parent / name).stat()
+            sha.update(f"{name}|{status.st_size}|{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    except OSError as error:
+        raise DataError(f"{source} cannot be read ({error.strerror}).") from error
     return sha.hexdigest()
 
 
 def _check_entries(source: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ENTRIES:
-        raise DataError(
-            f"{source} is refused: it has {len(entries):,} entries, over the {MAX_ENTRIES:,} that are read."
-        )
+        raise DataError(f"{source} is refused: it has {len(entries):,} entries; at most {MAX_ENTRIES:,} are read.")
     if sum(entry.file_size for entry in entries) > MAX_ARCHIVE_BYTES:
         raise DataError(f"{source} is refused: unpacked it would have over {MAX_ARCHIVE_BYTES:,} bytes.")
     seen: set[str] = set()

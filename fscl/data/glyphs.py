@@ -9,8 +9,10 @@ induction", Science 2015, whose Omniglot this stands in for; no data of theirs i
 Everything is named by alphabet, character and hand, so a smaller set is the beginning of a larger one of the same seed.
 """
 
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +29,20 @@ VERSION = 1  # raise it whenever a pixel may change: the cache is keyed by it
 N_ALPHABETS, N_CHARACTERS, N_DRAWINGS = 40, 30, 20
 N_TRAIN, N_VALIDATION = 28, 4  # alphabets; the remaining 8 are the test split
 
+_LIMITS = {
+    "n_alphabets": (1, 1000),
+    "n_characters": (1, 100),
+    "n_drawings": (1, 100),
+    "image_size": (16, 128),
+    "seed": (0, 2**63 - 1),
+}
+
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _KNOTS = 9  # control points of a stroke
 _MAX_STROKES = 4
+_DIALS = 13  # what a hand does in its own way: see `_execute`
 _WAVES = np.cos(np.pi * np.outer([1, 2, 3], np.linspace(0, 1, _KNOTS))) / [[1], [1.3], [2]]  # how a stroke wobbles
 _PEN = 0.030  # mean radius of the pen, in image sides
 _MARGIN = 0.06  # kept free of ink at every border, in image sides
@@ -41,7 +52,7 @@ _BODY = 0.68  # side of the box that a character fills, in image sides
 _SLANT = (0.16, 0.07)
 _TURN = (0.09, 0.07)  # radians
 _STRETCH = (0.10, 0.08)  # of the logarithm of width and of height
-_SHIFT = (0.03, 0.05)
+_SHIFT = (0.03, 0.04)
 _WARP = (0.10, 0.06)  # of the quadratic bending of the page
 _PRESS = (0.16, 0.06)  # of the logarithm of the pen's radius
 _STROKE_SHIFT, _STROKE_TURN, _STROKE_STRETCH, _WOBBLE = 0.065, 0.14, 0.14, 0.028
@@ -72,16 +83,17 @@ def load_glyphs(*, image_size: int = 32, seed: int = 0, progress: Progress | Non
         seed: another seed gives other alphabets.
         progress: called with (alphabets done, alphabets in all) while they are made.
     """
-    _check(image_size, N_ALPHABETS, N_CHARACTERS, N_DRAWINGS)
+    _check(image_size=image_size, seed=seed)
     path = cache_folder() / f"glyphs-v{VERSION}-seed{seed}-{image_size}px.safetensors"
     names = _class_names(N_ALPHABETS, N_CHARACTERS, seed)
     images = _cached_images(path, (len(names) * N_DRAWINGS, 1, image_size, image_size))
     if images is None:
         images = _draw(N_ALPHABETS, N_CHARACTERS, N_DRAWINGS, image_size, seed, progress)
-        _keep_images(path, images)
+        with suppress(OSError):  # a cache that cannot be written costs time, not the data
+            save_tensors(path, "glyphs", {"images": images})
     pool = ClassPool("glyphs", images, names, (N_DRAWINGS,) * len(names))
     bounds = [0, N_TRAIN * N_CHARACTERS, (N_TRAIN + N_VALIDATION) * N_CHARACTERS, len(pool)]
-    train, validation, test = (range(start, end) for start, end in zip(bounds, bounds[1:], strict=False))
+    train, validation, test = (range(start, end) for start, end in itertools.pairwise(bounds))
     return split_classes(pool, train=train, validation=validation, test=test)
 
 
@@ -94,21 +106,17 @@ def make_glyphs(
     seed: int = 0,
 ) -> ClassPool:
     """A set of any size, made anew. Class names are "Alphabet/character07"; the cache is not used."""
-    _check(image_size, n_alphabets, n_characters, n_drawings)
+    _check(n_alphabets=n_alphabets, n_characters=n_characters, n_drawings=n_drawings, image_size=image_size, seed=seed)
     names = _class_names(n_alphabets, n_characters, seed)
     images = _draw(n_alphabets, n_characters, n_drawings, image_size, seed, None)
     return ClassPool("glyphs", images, names, (n_drawings,) * len(names))
 
 
-def _check(image_size: int, n_alphabets: int, n_characters: int, n_drawings: int) -> None:
-    for name, value, low, high in (
-        ("image_size", image_size, 16, 256),
-        ("n_alphabets", n_alphabets, 1, 1000),
-        ("n_characters", n_characters, 1, 100),
-        ("n_drawings", n_drawings, 1, 1000),
-    ):
-        if not low <= value <= high:
-            raise DataError(f"glyphs got {name}={value}; it takes {low} to {high}.")
+def _check(**values: int) -> None:
+    for name, value in values.items():
+        low, high = _LIMITS[name]
+        if not isinstance(value, int | np.integer) or not low <= value <= high:
+            raise DataError(f"glyphs got {name}={value!r}; it takes a whole number from {low} to {high}.")
 
 
 def _cached_images(path: Path, shape: tuple[int, ...]) -> Tensor | None:
@@ -117,13 +125,6 @@ def _cached_images(path: Path, shape: tuple[int, ...]) -> Tensor | None:
     except StorageError:  # none yet, or a broken one: made again
         return None
     return images if images is not None and images.shape == shape and images.dtype == torch.uint8 else None
-
-
-def _keep_images(path: Path, images: Tensor) -> None:
-    try:
-        save_tensors(path, "glyphs", {"images": images})
-    except OSError:
-        return  # a cache that cannot be written costs time, not the data
 
 
 def _class_names(n_alphabets: int, n_characters: int, seed: int) -> tuple[str, ...]:
@@ -146,12 +147,14 @@ def _draw(
     for index in range(n_alphabets):
         alphabet = _invent_alphabet(numpy_generator(seed, "glyphs", "alphabet", index))
         characters = _invent_characters(alphabet, n_characters, numpy_generator(seed, "glyphs", "characters", index))
-        hands = numpy_generator(seed, "glyphs", "hands", index).standard_normal((n_drawings, 16))
-        drawn = []
+        hands = numpy_generator(seed, "glyphs", "hands", index).standard_normal((n_drawings, _DIALS))
+        points, pens = [], []
         for number, strokes in enumerate(characters):
-            random = numpy_generator(seed, "glyphs", "drawings", index, number)
-            drawn.append(_execute(strokes, hands, random))
-        images[index * per_alphabet : (index + 1) * per_alphabet, 0] = _render(drawn, alphabet.roundness, size)
+            knots, pen = _execute(strokes, hands, numpy_generator(seed, "glyphs", "drawings", index, number))
+            line = _along(knots, alphabet.roundness, _n_points(strokes, size)).reshape(n_drawings, -1, 2)
+            points.append(_keep_inside(line, pen))
+            pens.append(pen)
+        images[index * per_alphabet : (index + 1) * per_alphabet, 0] = _render(points, pens, size)
         if progress is not None:
             progress(index + 1, n_alphabets)
     return images
@@ -163,42 +166,33 @@ def _draw(
 def _invent_shape(random: np.random.Generator, curved: float) -> Array:
     """A stroke from (0, 0) to (1, 0) through `_KNOTS` control points."""
     t = np.linspace(0, 1, _KNOTS)
-    bend = random.uniform(0.25, 0.6)
     turn = 2 * np.pi * t
+    bend, corner = random.uniform(0.25, 0.6), random.uniform(0.2, 0.8)
+    straight = {
+        "line": (t, 0 * t),
+        "corner": (np.interp(t, [0, 0.5, 1], [0, corner, 1]), 1.2 * bend * np.interp(t, [0, 0.5, 1], [0, 1, 0])),
+        "zigzag": (t, 0.8 * bend * np.interp(t, [0, 0.25, 0.75, 1], [0, 1, -1, 0])),
+    }
+    hook = np.array([[0, 0.2, 0.4, 0.6, 0.8, 0.95, 1, 0.92, 0.8], [0, 0, 0, 0, 0, 0.08, 0.3, 0.5, 0.52]])
+    radius = 0.5 * (1 - 0.65 * t)
+    round_ = {
+        "arc": (t, 4 * bend * t * (1 - t)),
+        "wave": (t, 0.55 * bend * np.sin(turn)),
+        "loop": (t - 0.3 * np.sin(turn), 0.75 * bend * (1 - np.cos(turn))),
+        "ring": (0.5 - 0.5 * np.cos(turn), bend * np.sin(turn)),
+        "hook": (hook[0], bend * hook[1]),
+        "spiral": (0.5 - radius * np.cos(1.4 * turn), radius * np.sin(1.4 * turn)),
+    }
     if random.random() < curved:
-        kind = random.choice(6, p=[0.36, 0.18, 0.12, 0.11, 0.17, 0.06])
-        if kind == 0:  # arc
-            x, y = t, 4 * bend * t * (1 - t)
-        elif kind == 1:  # wave
-            x, y = t, 0.55 * bend * np.sin(turn)
-        elif kind == 2:  # loop on the way
-            x, y = t - 0.3 * np.sin(turn), 0.5 * bend * (1 - np.cos(turn)) * 1.5
-        elif kind == 3:  # ring
-            x, y = 0.5 - 0.5 * np.cos(turn), bend * np.sin(turn)
-        elif kind == 4:  # hook
-            x = np.array([0, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0, 0.92, 0.8])
-            y = bend * np.array([0, 0, 0, 0, 0, 0.08, 0.3, 0.5, 0.52])
-        else:  # spiral
-            radius = 0.5 * (1 - 0.65 * t)
-            x, y = 0.5 - radius * np.cos(1.4 * turn), radius * np.sin(1.4 * turn)
-    else:
-        corner = random.uniform(0.2, 0.8)
-        kind = random.choice(3, p=[0.5, 0.3, 0.2])
-        if kind == 0:  # line
-            x, y = t, 0.0 * t
-        elif kind == 1:  # corner
-            x, y = np.interp(t, [0, 0.5, 1], [0, corner, 1]), np.interp(t, [0, 0.5, 1], [0, 1.2 * bend, 0])
-        else:  # zigzag
-            x, y = t, bend * np.interp(t, [0, 0.25, 0.75, 1], [0, 0.8, -0.8, 0])
-    return np.stack([x, y], 1)
+        kind = random.choice(list(round_), p=[0.36, 0.18, 0.12, 0.11, 0.17, 0.06])
+        return np.stack(round_[kind], 1)
+    return np.stack(straight[random.choice(list(straight), p=[0.5, 0.3, 0.2])], 1)
 
 
 def _invent_alphabet(random: np.random.Generator) -> _Alphabet:
-    columns, rows = random.integers(2, 4), random.integers(3, 5)
-    width = random.uniform(0.62, 1.0)
+    columns, rows, width = random.integers(2, 4), random.integers(3, 5), random.uniform(0.62, 1.0)
     x = 0.5 + width * (np.linspace(0, 1, columns) - 0.5)
-    y = np.linspace(0, 1, rows)
-    anchors = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    anchors = np.stack(np.meshgrid(x, np.linspace(0, 1, rows)), -1).reshape(-1, 2)
     anchors = anchors + random.normal(0, 0.05, anchors.shape)
     curved = random.uniform(0.1, 0.95)
     directions = random.uniform(0, np.pi) + np.array([0, np.pi / 2, random.uniform(0.3, 1.2)])
@@ -217,7 +211,7 @@ def _invent_alphabet(random: np.random.Generator) -> _Alphabet:
         roundness=float(np.clip(0.2 + curved + random.normal(0, 0.2), 0, 1)),
     )
     radicals = np.stack([_place_stroke(alphabet, [], random) for _ in range(random.integers(6, 11))])
-    return _Alphabet(**{**alphabet.__dict__, "radicals": radicals})
+    return replace(alphabet, radicals=radicals)
 
 
 def _place_stroke(alphabet: _Alphabet, others: list[Array], random: np.random.Generator) -> Array:
@@ -258,24 +252,26 @@ def _invent_characters(alphabet: _Alphabet, n_characters: int, random: np.random
     """Stroke programs (n_strokes, knots, 2), none too like an earlier one."""
     characters: list[Array] = []
     signatures: list[Array] = []
-    limit = 0.88
+    limit = 0.91
     while len(characters) < n_characters:
         n_strokes = 1 + random.choice(_MAX_STROKES, p=alphabet.stroke_odds)
         strokes: list[Array] = []
+        overlap = 0.75
         while len(strokes) < n_strokes:
             if random.random() < alphabet.radical_rate:
                 stroke = alphabet.radicals[random.integers(len(alphabet.radicals))]
             else:
                 stroke = _place_stroke(alphabet, strokes, random)
-            if all(_signature(stroke) @ _signature(other) < 0.75 for other in strokes):
+            if all(_signature(stroke) @ _signature(other) < overlap for other in strokes):
                 strokes.append(stroke)
+            overlap += 0.005  # so that it ends
         character = _fit_box(np.stack(strokes))
         signature = _signature(character)
         if not signatures or np.max(np.stack(signatures) @ signature) < limit:
             characters.append(character)
             signatures.append(signature)
         else:
-            limit += 0.0005  # a poor alphabet runs out of different characters
+            limit += 0.0005  # a poor alphabet runs out of characters that differ so much
     return characters
 
 
@@ -284,13 +280,14 @@ def _invent_characters(alphabet: _Alphabet, n_characters: int, random: np.random
 
 def _execute(strokes: Array, hands: Array, random: np.random.Generator) -> tuple[Array, Array]:
     """Control points (n_drawings, n_strokes, knots, 2) in image sides, and pen radii, of one drawing by each hand."""
-    noise = random.standard_normal((len(hands), 16 + _MAX_STROKES * (4 + 2 * len(_WAVES))))
+    noise = random.standard_normal((len(hands), _DIALS + _MAX_STROKES * (4 + 2 * len(_WAVES))))
     n = len(strokes)
 
     def dial(column: int, spread: tuple[float, float]) -> Array:
         return np.asarray(spread[0] * hands[:, column] + spread[1] * noise[:, column])[:, None, None]
 
-    own = noise[:, 16:].reshape(len(hands), _MAX_STROKES, -1)[:, :n]
+    # Each stroke by itself: turned, stretched, moved and wobbling.
+    own = noise[:, _DIALS:].reshape(len(hands), _MAX_STROKES, -1)[:, :n]
     knots = strokes[None] - 0.5
     middle = knots.mean(2, keepdims=True)
     turn = _STROKE_TURN * own[:, :, 0, None, None]
@@ -300,6 +297,7 @@ def _execute(strokes: Array, hands: Array, random: np.random.Generator) -> tuple
     knots = middle + local + _STROKE_SHIFT * own[:, :, None, 2:4]
     knots = knots + _WOBBLE * (_WAVES.T @ own[:, :, 4:].reshape(len(hands), n, len(_WAVES), 2))
 
+    # The character as a whole: bent, slanted, stretched, turned and moved.
     x, y = knots[..., 0], knots[..., 1]
     x, y = (
         x + dial(0, _WARP) * 2 * x * y + dial(1, _WARP) * (y * y - 0.1) + dial(2, _WARP) * (x * x - 0.1),
@@ -327,10 +325,10 @@ def _along(knots: Array, roundness: float, n_points: int) -> Array:
     return np.asarray(basis @ np.concatenate([first, knots, last], -2))
 
 
-def _n_points(knots: Array, size: int) -> int:
-    """As many points as keep neighbours within about two thirds of a pixel on the longest piece."""
-    step = np.diff(knots, axis=-2)
-    return 2 + int((_KNOTS - 1) * size * 1.5 * np.sqrt((step**2).sum(-1).max()))
+def _n_points(strokes: Array, size: int) -> int:
+    """As many points a stroke as keep neighbours within a pixel in all but the most stretched drawings."""
+    longest = np.sqrt((np.diff(strokes, axis=-2) ** 2).sum(-1).max())
+    return 2 + int(1.8 * _BODY * size * (_KNOTS - 1) * longest)
 
 
 def _keep_inside(points: Array, pens: Array) -> Array:
@@ -343,24 +341,23 @@ def _keep_inside(points: Array, pens: Array) -> Array:
     return np.asarray(np.clip(middle, border + half, 1 - border - half) + scale * (points - middle))
 
 
-def _render(drawn: list[tuple[Array, Array]], roundness: float, size: int) -> Tensor:
-    """Images (n_characters × n_drawings, size, size) as uint8: along each stroke, a soft disc of the pen's radius."""
-    n_drawings = len(drawn[0][1])
-    spots, radii, pictures = [], [], []
-    for number, (knots, pens) in enumerate(drawn):
-        points = _along(knots, roundness, _n_points(knots, size)).reshape(n_drawings, -1, 2)
-        spots.append(_keep_inside(points, pens).reshape(-1, 2))
-        radii.append(np.repeat(pens, points.shape[1]))
-        pictures.append(np.repeat(number * n_drawings + np.arange(n_drawings), points.shape[1]))
-    pen = (np.maximum(np.concatenate(radii) * size, 0.7) + 0.5).astype(np.float32)
+def _render(points: list[Array], pens: list[Array], size: int) -> Tensor:
+    """Images (all drawings of all characters, size, size) as uint8: at each point, a soft disc of the pen's radius.
+
+    `points` (n_drawings, n_points, 2) and `pens` (n_drawings,) of each character are in image sides.
+    """
+    n_points = np.concatenate([np.full(len(line), line.shape[1]) for line in points])  # of each picture
+    picture = np.repeat(np.arange(len(n_points)), n_points)
+    pen = np.repeat(np.maximum(np.concatenate(pens) * size, 0.7) + 0.5, n_points).astype(np.float32)
     reach = int(np.ceil(pen.max()))
     side = size + 2 * reach  # with a frame, so that no disc leaves its picture
-    spot = np.concatenate(spots) * size - 0.5 + reach  # pixel centres are at whole numbers
+    spot = np.concatenate([line.reshape(-1, 2) for line in points])
+    spot = spot * size - 0.5 + reach  # pixel centres are at whole numbers
     corner = np.floor(spot).astype(np.int64)
     offsets = range(1 - reach, reach + 1)
     square = {offset: ((corner + offset - spot) ** 2).astype(np.float32) for offset in offsets}
-    first = (np.concatenate(pictures) * side + corner[:, 1]) * side + corner[:, 0]
-    canvas = np.zeros((len(drawn) * n_drawings, side, side), dtype=np.float32)
+    first = (picture * side + corner[:, 1]) * side + corner[:, 0]
+    canvas = np.zeros((len(n_points), side, side), dtype=np.float32)
     for dy in offsets:
         for dx in offsets:
             ink = np.minimum(pen - np.sqrt(square[dx][:, 0] + square[dy][:, 1]), 1)

@@ -1,7 +1,8 @@
 """Safe decoding of one image: the header is checked before any pixel is read, and only common formats are opened.
 
-What comes out is uint8 of one shape, whatever went in: turned as its EXIF says, transparency flattened onto white, 16-bit
-greyscale scaled down to 8, then a plain Lanczos resize to a square (the aspect ratio is not kept, nothing is cropped).
+What comes out is uint8 of one shape, whatever went in: turned as its EXIF says, transparency flattened onto white,
+16-bit greyscale scaled down to 8, then a plain Lanczos resize to a square: the aspect ratio is not kept, and nothing is
+cropped.
 """
 
 import io
@@ -14,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fscl.errors import DataError
 
-FORMATS = ("PNG", "JPEG", "MPO", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 MAX_PIXELS = 64 * 10**6
 MAX_SIDE = 512
 

@@ -1,15 +1,18 @@
-"""Omniglot: 1,623 handwritten characters of 50 alphabets, 20 drawings each (Lake, Salakhutdinov, Tenenbaum, Science 2015).
+"""Omniglot: 1,623 handwritten characters of 50 alphabets, 20 drawings each (Lake, Salakhutdinov and Tenenbaum 2015).
 
-The official archives are read in place, never unpacked, and accepted by their content: each character with its 20 drawings
-of 105×105 pixels. Decoded images are kept in the cache, so that only the first load takes seconds.
+The official archives are read in place and accepted by their content: every character with its 20 drawings of 105×105
+pixels. Decoded images are kept in the cache, so that only the first load takes seconds.
 
-Splits: `paper` is 963 / 660, as the two-step consolidation paper, OML and ANML count them (the last background character
-joins the test side); `official` is 964 / 659, background / evaluation; `vinyals` is 1028 / 172 / 423, the lists published
-with prototypical networks (Snell, Swersky, Zemel 2017).
+Three ways to split the characters, in the order background then evaluation, alphabet by alphabet:
+
+- `paper`: the first 963 to train on and the last 660 to test on, as the two-step consolidation paper counts them.
+- `official`: 964 of the background set to train on, 659 of the evaluation set to test on.
+- `vinyals`: the first 1,200 to train on, five alphabets of them (172 characters) for validation, and the last 423 to
+  test on: the lists published with prototypical networks (Snell, Swersky and Zemel 2017) for Vinyals et al. (2016).
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -26,12 +29,12 @@ from fscl.storage import cache_folder, digest, load_tensors, save_tensors
 
 OmniglotSplit = Literal["paper", "official", "vinyals"]
 Progress = Callable[[int, int], None]
+_Drawing = tuple[str, Callable[[], bytes]]
 
 N_DRAWINGS = 20
 N_VALIDATION = 100
 _SIDE = 105
 _URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
-_WAY_OUT = "Remove it, then run `fscl data fetch omniglot` or put a whole copy there."
 _N_TRAINING_SIDE = {"paper": 963, "official": 964, "vinyals": 1200}
 _VINYALS_VALIDATION = {"Armenian", "Bengali", "Early_Aramaic", "Hebrew", "Mkhedruli_(Georgian)"}
 _N_VINYALS_VALIDATION = 172
@@ -84,10 +87,13 @@ def load_omniglot(
     if folder is None:
         places = ", ".join(str(place) for place in _places(data_folder))
         raise DataError(
-            f"Omniglot was not found: none of {places} holds both images_background and images_evaluation, as .zip files "
-            "or folders. Run `fscl data fetch omniglot`, or set FSCL_DATA to a folder that has them."
+            f"Omniglot was not found: none of {places} holds both images_background and images_evaluation (.zip files "
+            "or folders). Run `fscl data fetch omniglot`, or set FSCL_DATA to a folder that has them."
         )
-    pool = _load_pool([_source(folder, part) for part in _PARTS], image_size, progress)
+    try:
+        pool = _load_pool([_source(folder, part) for part in _PARTS], image_size, progress)
+    except DataError as error:
+        raise DataError(f"{error} Remove it, then run `fscl data fetch omniglot` or put a whole copy there.") from error
     return _split(pool, split, N_VALIDATION if n_validation is None else n_validation)
 
 
@@ -121,7 +127,8 @@ def _split(pool: ClassPool, split: OmniglotSplit, n_validation: int) -> Splits:
     validation = [index for index in range(n_training) if alphabets[index] in chosen]
     if split == "vinyals" and len(validation) != _N_VINYALS_VALIDATION:
         raise DataError(
-            f"the alphabets found are not Omniglot's: {', '.join(sorted(chosen))} do not make 172 characters."
+            f"the alphabets found are not Omniglot's: {', '.join(sorted(chosen))} have {len(validation)} characters, "
+            f"not {_N_VINYALS_VALIDATION}. Put the official archives in the place of these."
         )
     train = [index for index in range(n_training) if alphabets[index] not in chosen]
     return split_classes(pool, train=train, validation=validation, test=range(n_training, len(pool)))
@@ -167,7 +174,7 @@ def _load_pool(sources: list[Path], image_size: int, progress: Progress | None) 
         tensors, details = load_tensors(cached, "omniglot")
         if digest(details["class_names"]) == details["names_digest"]:
             return _pool(tensors["images"], details["class_names"])
-    except (StorageError, DataError, KeyError):
+    except (StorageError, DataError, LookupError, TypeError, ValueError):
         pass  # not there, or not whole: it is only a cache
     pool = _decode(sources, image_size, progress)
     names = list(pool.class_names)
@@ -181,23 +188,24 @@ def _pool(images: torch.Tensor, class_names: list[str]) -> ClassPool:
 
 
 def _decode(sources: list[Path], image_size: int, progress: Progress | None) -> ClassPool:
-    total = N_DRAWINGS * sum(part.n_characters for part in _PARTS)
-    images = torch.empty(total, 1, image_size, image_size, dtype=torch.uint8)
-    class_names: list[str] = []
-    try:
-        for part, source in zip(_PARTS, sources, strict=True):
-            with open_files(source) as files:
-                for character, drawings in _characters(files, part, source).items():
-                    for position, drawing in enumerate(drawings, start=N_DRAWINGS * len(class_names)):
-                        images[position] = _read_drawing(
-                            files[drawing](), image_size, f"{source} is refused: {drawing}"
-                        )
-                    class_names.append(character)
-                    if progress is not None:
-                        progress(N_DRAWINGS * len(class_names), total)
-    except DataError as error:
-        raise DataError(f"{error} {_WAY_OUT}") from error
-    return _pool(images, class_names)
+    with ExitStack() as stack:
+        drawings: dict[str, list[_Drawing]] = {}
+        for part, source in zip(_PARTS, sources, strict=True):  # all lists are checked before any image is decoded
+            files = stack.enter_context(open_files(source))
+            for character, names in _characters(files, part, source).items():
+                if character in drawings:
+                    raise DataError(f"{source} is refused: its {character} is in {sources[0]} too.")
+                drawings[character] = [(f"{source} is refused: its entry {name!r}", files[name]) for name in names]
+        total = N_DRAWINGS * len(drawings)
+        images = torch.empty(total, 1, image_size, image_size, dtype=torch.uint8)
+        position = 0
+        for of_character in drawings.values():
+            for name, read in of_character:
+                images[position] = _read_drawing(read(), image_size, name)
+                position += 1
+            if progress is not None:
+                progress(position, total)
+    return _pool(images, list(drawings))
 
 
 def _read_drawing(content: bytes, image_size: int, name: str) -> torch.Tensor:
@@ -211,7 +219,7 @@ def _characters(names: Iterable[str], part: _Part, source: Path) -> dict[str, li
     characters: dict[tuple[str, str], list[str]] = {}
     for name in names:
         folders = name.split("/")
-        hidden = folders[0] == "__MACOSX" or folders[-1].startswith(".")
+        hidden = folders[0] == "__MACOSX" or any(folder.startswith(".") for folder in folders)
         if hidden or not name.lower().endswith(".png"):
             continue
         if len(folders) != 4 or folders[0] != part.name:
@@ -220,12 +228,10 @@ def _characters(names: Iterable[str], part: _Part, source: Path) -> dict[str, li
     for (alphabet, character), drawings in characters.items():
         if len(drawings) != N_DRAWINGS:
             raise DataError(
-                f"{source} is refused: {alphabet}/{character} has {len(drawings)} drawings where {N_DRAWINGS} are needed."
+                f"{source} is refused: its {alphabet}/{character} has {len(drawings)} drawings, not {N_DRAWINGS}."
             )
     if len(characters) != part.n_characters:
-        raise DataError(
-            f"{source} is refused: it has {len(characters)} characters where {part.n_characters} are needed."
-        )
+        raise DataError(f"{source} is refused: it has {len(characters)} characters, not {part.n_characters}.")
     return {"/".join(character): sorted(characters[character]) for character in sorted(characters)}
 
 

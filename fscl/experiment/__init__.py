@@ -1,0 +1,1 @@
+"""Experiments: a configuration in, a run directory out."""

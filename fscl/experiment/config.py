@@ -1,0 +1,222 @@
+"""Configuration: TOML files, checked as a whole, with every error at once.
+
+Defaults < file < `key=value` overrides. A misspelt key or name is answered with the nearest known one.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fscl.continual.consolidation import Dials
+from fscl.continual.methods import METHODS, find_method
+from fscl.data.sets import DataSpec
+from fscl.data.stream import StreamSpec
+from fscl.errors import ConfigError, UnknownName, suggestion
+from fscl.meta.maml import Maml
+from fscl.meta.protonet import ProtoNet
+from fscl.meta.train import TrainSpec
+from fscl.nets.norm import NormName
+
+MAX_CONFIG_BYTES = 2**20
+
+
+def _known_method(name: str) -> str:
+    try:
+        find_method(name)
+    except UnknownName as error:
+        raise ValueError(str(error)) from error
+    return name
+
+
+def _has_dials(name: str) -> str:
+    if name == "all":
+        return name
+    if find_method(_known_method(name)).dials is None:
+        raise ValueError(f"method {name!r} has no dials.")
+    return name
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NetworkConfig(_Section):
+    """The shape of the network; channels and image size come from the data."""
+
+    backbone: Literal["conv4", "resnet18"] = "conv4"
+    width: int = Field(default=64, ge=1, le=1024)
+    norm: NormName = "group"
+
+
+class BaseConfig(_Section):
+    """Where the base network comes from: `use` names a shipped one or a file; without it, one is meta-trained."""
+
+    use: str | None = None
+    network: NetworkConfig = NetworkConfig()
+    learner: Annotated[ProtoNet | Maml, Field(discriminator="method")] = ProtoNet()
+    train: TrainSpec = TrainSpec()
+
+    @model_validator(mode="after")
+    def _use_or_train(self) -> "BaseConfig":
+        unused = sorted(self.model_fields_set - {"use"})
+        if self.use is not None and unused:
+            raise ValueError(
+                f"base.use = {self.use!r} brings a trained network, so base.{unused[0]} has no effect; remove one"
+            )
+        return self
+
+
+class RunConfig(_Section):
+    """What to compare, on how many sequences, drawn from which side."""
+
+    methods: tuple[Annotated[str, AfterValidator(_known_method)], ...] = ("tsc", "joint", "replay", "prototypes")
+    reference: Annotated[str, AfterValidator(_known_method)] = "joint"
+    n_sequences: int = Field(default=20, ge=1, le=1000)
+    split: Literal["validation", "test"] = "test"
+
+    @model_validator(mode="after")
+    def _methods_once(self) -> "RunConfig":
+        if not self.methods:
+            raise ValueError("methods is empty; name at least one")
+        if len(set(self.methods)) != len(self.methods):
+            raise ValueError("methods names a method twice")
+        return self
+
+
+class Config(_Section):
+    """One experiment."""
+
+    name: str = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(default=0, ge=0)
+    data: DataSpec = DataSpec()
+    base: BaseConfig = BaseConfig()
+    stream: StreamSpec = StreamSpec()
+    run: RunConfig = RunConfig()
+    dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
+
+    def dials_of(self, method: str) -> Dials | None:
+        """The dials of a method here: its row of the table < `dials.all` < `dials.<method>`."""
+        dials = METHODS[method].dials
+        if dials is None:
+            return None
+        for section in ("all", method):
+            given = self.dials.get(section)
+            if given is not None:
+                dials = dials.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+        return dials
+
+    def resolved(self) -> dict[str, Any]:
+        """Every value in force, as JSON."""
+        content = self.model_dump(mode="json", exclude={"dials"})
+        dials = {method: self.dials_of(method) for method in self.run.methods}
+        content["dials"] = {
+            method: value.model_dump(mode="json") for method, value in dials.items() if value is not None
+        }
+        return content
+
+
+def shipped_configs() -> dict[str, str]:
+    """The configurations that come with the package: name to text."""
+    folder = files("fscl.experiment") / "configs"
+    return {
+        entry.name.removesuffix(".toml"): entry.read_text("utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".toml")
+    }
+
+
+def load_config(name_or_path: str, overrides: Iterable[str] = ()) -> Config:
+    """A shipped configuration by name, or a TOML file by path, with `key=value` overrides."""
+    content = _parse(*_read(name_or_path))
+    for override in overrides:
+        _apply(content, override)
+    return make_config(content, source=name_or_path)
+
+
+def make_config(content: Mapping[str, Any], *, source: str = "configuration") -> Config:
+    """A checked configuration, or one ConfigError that names everything wrong with it."""
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        problems = [_explain(tuple(problem["loc"]), problem["type"], problem["msg"]) for problem in error.errors()]
+        count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
+        raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems)) from error
+
+
+def _read(name_or_path: str) -> tuple[str, str]:
+    shipped = shipped_configs()
+    if name_or_path in shipped:
+        return name_or_path, shipped[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and not path.exists():
+        near = suggestion(name_or_path, shipped)
+        raise ConfigError(
+            f"no configuration named {name_or_path!r}.{near} Shipped: {', '.join(shipped)}; or give a .toml file."
+        )
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{path} has more than {MAX_CONFIG_BYTES:,} bytes; a configuration is a small TOML file.")
+        return str(path), path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text in UTF-8, so it is no TOML file.") from error
+
+
+def _parse(source: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}.") from error
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"the override {override!r} is not of the form key=value, such as stream.n_tasks=5.")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()  # a bare word is a string
+    section = content
+    for part in parts[:-1]:
+        section = section.setdefault(part, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f"the override {override!r} goes into {part!r}, which is a value and not a section.")
+    section[parts[-1]] = parsed
+
+
+def _explain(location: tuple[int | str, ...], kind: str, message: str) -> str:
+    where = ".".join(str(part) for part in location if part != "[key]") or "the whole"
+    message = message.removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"{where}: no such key.{_nearest(str(location[-1]), _keys_at(location[:-1]))}"
+    return f"{where}: {message[:1].lower() + message[1:]}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else f" Known here: {', '.join(known)}." if known else ""
+
+
+def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+    """The keys of the section that a validation error points into."""
+    annotation: Any = Config
+    for part in location:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            annotation = annotation.model_fields[str(part)].annotation if part in annotation.model_fields else None
+        elif get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        elif get_origin(annotation) in (Union, UnionType):
+            tagged = {option.model_fields["method"].default: option for option in get_args(annotation)}
+            annotation = tagged.get(part)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return sorted(annotation.model_fields)
+    return []

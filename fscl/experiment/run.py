@@ -1,0 +1,139 @@
+"""Run an experiment: base × methods × sequences, in worker processes, into a run directory.
+
+A run that was killed is continued by the same call and ends with the same `results.json`, bit for bit, with any number of
+workers: every cell depends on the configuration alone and is computed on one thread.
+"""
+
+import multiprocessing
+import os
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+from fscl.data.pool import ClassPool
+from fscl.data.sets import load_splits
+from fscl.data.stream import Stream, sample_stream
+from fscl.errors import Interrupted, RunError
+from fscl.experiment import worker
+from fscl.experiment.base import obtain_base, refuse_leak
+from fscl.experiment.config import Config
+from fscl.experiment.progress import Reporter, Stage
+from fscl.experiment.record import Cell, RunRecord, versions
+from fscl.nets.network import Network
+from fscl.process import configure_process
+from fscl.rng import generator
+from fscl.storage import digest, tensor_digest
+
+
+def plan_cells(config: Config) -> list[Cell]:
+    """Every cell, sequence by sequence, so that an unfinished run still compares all methods on the same sequences."""
+    return [Cell(method, number) for number in range(config.run.n_sequences) for method in config.run.methods]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_experiment(
+    config: Config, folder: Path, *, workers: int | None = None, reporter: Reporter | None = None
+) -> RunRecord:
+    """Run what is not yet done of an experiment, and return its record."""
+    configure_process()
+    reporter = reporter or Reporter(quiet=True)
+    record = RunRecord(folder)
+    with record.locked():
+        with reporter.stage(f"Loading {config.data.name}") as stage:
+            splits = load_splits(config.data, stage.update)
+        pool = splits.pool(config.run.split)
+        streams = sample_streams(config, pool)
+        if record.network_path.exists():
+            network, origin = Network.load(record.network_path)
+        else:
+            network, origin = obtain_base(config, splits, record.checkpoint_path, reporter)
+            network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
+        refuse_leak(config, origin, pool)
+        record.begin(_about(config, pool, network, origin, streams))
+        network.save(record.network_path, origin)
+        for number, stream in enumerate(streams):
+            stream.save(record.stream_path(number))
+        plan = plan_cells(config)
+        pending = [cell for cell in plan if cell not in record.cells()]
+        if pending:
+            _compute(config, record, pending, min(workers or usable_cores(), len(pending)), reporter)
+        record.finish(plan)
+    return record
+
+
+def sample_streams(config: Config, pool: ClassPool) -> list[Stream]:
+    """The sequences of an experiment; each depends on the seed and its number alone."""
+    numbers = range(config.run.n_sequences)
+    return [sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers]
+
+
+def _about(
+    config: Config, pool: ClassPool, network: Network, origin: dict[str, Any], streams: list[Stream]
+) -> dict[str, Any]:
+    return {
+        "config": config.resolved(),
+        "versions": versions(),
+        "data": {"pool": pool.name, "hash": pool.content_hash, "classes": len(pool)},
+        "base": {
+            "hash": tensor_digest(network.params),
+            "spec": network.spec.model_dump(mode="json"),
+            "origin": digest(origin),
+            "summary": origin.get("summary", ""),
+        },
+        "streams": [stream.content_hash for stream in streams],
+    }
+
+
+def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: int, reporter: Reporter) -> None:
+    context = multiprocessing.get_context("spawn")  # forked copies of a process that used torch can hang
+    ticks: Queue[None] = context.Queue()
+    executor = ProcessPoolExecutor(workers, context, worker.begin, (config, record.folder, ticks))
+    total = len(pending) * config.stream.n_tasks
+    with reporter.stage(f"Learning {len(pending)} streams, {workers} at a time") as stage:
+        counter = threading.Thread(target=_count, args=(ticks, stage, total), daemon=True)
+        counter.start()
+        try:
+            futures = [executor.submit(worker.compute, cell) for cell in pending]
+            for future in as_completed(futures):
+                _keep(record, future)
+        except KeyboardInterrupt as error:
+            _abandon(executor)
+            done = len(record.cells())
+            raise Interrupted(f"stopped; {done} finished cells are kept, and the same command continues.") from error
+        except BrokenProcessPool as error:
+            raise RunError(
+                f"a worker died (out of memory, or killed); {len(record.cells())} finished cells are kept. Run the same "
+                "command again, with fewer --workers if memory is short."
+            ) from error
+        except BaseException:
+            _abandon(executor)
+            raise
+        finally:
+            ticks.put(None)
+            ticks.cancel_join_thread()
+        executor.shutdown()
+
+
+def _keep(record: RunRecord, future: "Future[tuple[Cell, dict[str, Any], dict[str, Any]]]") -> None:
+    cell, result, cost = future.result()
+    record.append(cell, result, cost)
+
+
+def _abandon(executor: ProcessPoolExecutor) -> None:
+    processes = list((executor._processes or {}).values())
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+
+
+def _count(ticks: "Queue[None]", stage: Stage, total: int) -> None:
+    for done in range(1, total + 1):
+        ticks.get()
+        stage.update(done, total, "tasks")

@@ -1,0 +1,104 @@
+"""The worker process: computes one cell after another, on one thread, and dies with its parent."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+from fscl.continual.methods import make_learner
+from fscl.data.pool import ClassPool
+from fscl.data.sets import load_splits
+from fscl.data.stream import Stream
+from fscl.errors import DataError
+from fscl.evaluation.protocol import evaluate_stream
+from fscl.experiment.config import Config
+from fscl.experiment.record import Cell, RunRecord
+from fscl.nets.network import Network
+from fscl.process import configure_process
+from fscl.rng import child_seed
+
+Ticks = Queue  # of None: one a task learned
+
+
+@dataclass(frozen=True)
+class _Workplace:
+    """What a worker loads once."""
+
+    config: Config
+    record: RunRecord
+    pool: ClassPool
+    network: Network
+    ticks: "Queue[None] | None"
+
+
+_here: _Workplace | None = None  # a process has one workplace; process pools pass it in no other way
+
+
+def begin(config: Config, folder: Path, ticks: "Queue[None] | None") -> None:
+    """Set up this process; the first call in every worker."""
+    global _here
+    configure_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
+    _die_with_parent()
+    record = RunRecord(folder)
+    pool = load_splits(config.data).pool(config.run.split)
+    _here = _Workplace(config, record, pool, Network.load(record.network_path)[0], ticks)
+
+
+def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
+    """Learn and evaluate one cell; its result and its cost."""
+    if _here is None:
+        raise DataError("this worker was not set up")
+    here = _here
+    stream = Stream.load(here.record.stream_path(cell.sequence))
+    dials = here.config.dials_of(cell.method)
+    learner = make_learner(
+        cell.method,
+        here.network,
+        seed=child_seed(here.config.seed, "learner", cell.sequence),
+        dials=None if dials is None else dials.model_dump(),
+    )
+    _reset_peak_memory()
+    ticks = here.ticks
+    outcome = evaluate_stream(learner, stream, here.pool, on_task=None if ticks is None else lambda _: ticks.put(None))
+    return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": _peak_memory()}
+
+
+def _die_with_parent() -> None:
+    """A killed parent must not leave workers behind."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _reset_peak_memory() -> None:
+    if sys.platform == "linux":
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            return  # not allowed in some containers: the peak is then the process's so far
+
+
+def _peak_memory() -> int:
+    """Bytes of resident memory at their highest since the reset, where the system tells; else since the start."""
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return 0  # not measured
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

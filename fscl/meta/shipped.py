@@ -1,0 +1,33 @@
+"""The bases that come with the package: small networks, already meta-trained, ready offline.
+
+Each is a safetensors file under `weights/` whose details say which data, command and seed made it, and how good it is.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fscl.errors import unknown_name
+from fscl.nets.network import Network
+
+_WEIGHTS = Path(__file__).parent / "weights"
+
+
+def shipped_bases() -> dict[str, Path]:
+    """The bases that come with the package, by name."""
+    return {path.stem: path for path in sorted(_WEIGHTS.glob("*.safetensors"))}
+
+
+def load_base(name_or_path: str | Path) -> Network:
+    """A meta-trained network: one that comes with the package, by name, or a file written by `fscl train`."""
+    return load_base_with_details(name_or_path)[0]
+
+
+def load_base_with_details(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:
+    """As `load_base`, with what the file says of its origin."""
+    bases = shipped_bases()
+    if str(name_or_path) in bases:
+        return Network.load(bases[str(name_or_path)])
+    path = Path(name_or_path)
+    if path.suffix == ".safetensors":
+        return Network.load(path)
+    raise unknown_name("base", str(name_or_path), [*bases, "a path to a .safetensors file"])
