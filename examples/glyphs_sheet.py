@@ -1,4 +1,4 @@
-"""Draw a sheet of glyphs: characters of twelve alphabets on the left, one character in twelve hands on the right.
+"""Draw a sheet of glyphs: characters of twelve alphabets on the left, one character by eight hands on the right.
 
 python examples/glyphs_sheet.py [docs/images/glyphs.png]
 """
@@ -32,7 +32,7 @@ def main(path: Path) -> None:
     titles = ("characters of an alphabet, each by another hand", "one character by eight hands")
     by_turns = torch.stack([drawings[:, column, column % HANDS] for column in range(CHARACTERS)], 1)
 
-    figure, axes = plt.subplots(1, 2, figsize=(12, 6.3), width_ratios=[CHARACTERS, HANDS], layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(12, 6.05), width_ratios=[CHARACTERS, HANDS], layout="constrained")
     for axis, images, title in zip(axes, (by_turns, drawings[:, 5]), titles, strict=True):
         axis.imshow(tile(images), cmap="gray", vmin=0, vmax=255, interpolation="bilinear")
         axis.set_title(title, fontsize=11, color="0.3")

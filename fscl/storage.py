@@ -21,6 +21,7 @@ from torch import Tensor
 from fscl.errors import StorageError
 
 SCHEMA = 1
+HEADER = "fscl"
 MAX_JSON_BYTES = 256 * 2**20
 MAX_TENSOR_BYTES = 8 * 2**30
 
@@ -83,11 +84,12 @@ def save_tensors(
     plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     header = {
         "kind": kind,
-        "schema": str(SCHEMA),
-        "digest": tensor_digest(plain),
-        "details": canonical_json(details or {}),
+        "schema": SCHEMA,
+        "digest": _whole_digest(plain, details or {}),
+        "details": details or {},
     }
-    write_bytes(path, safetensors_save(plain, metadata=header))
+    # one entry, because safetensors writes several in no fixed order and equal content shall be equal bytes
+    write_bytes(path, safetensors_save(plain, metadata={HEADER: canonical_json(header)}))
 
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -97,10 +99,10 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     _check_header(path, kind, header.get("kind"), header.get("schema"))
     try:
         tensors = safetensors_load(content)
-        details = json.loads(header.get("details", "{}"))
     except (SafetensorError, ValueError) as error:
         raise StorageError(f"{path} is not a whole safetensors file ({error}). Fetch or train it again.") from error
-    if tensor_digest(tensors) != header.get("digest"):
+    details = header.get("details", {})
+    if _whole_digest(tensors, details) != header.get("digest"):
         raise StorageError(
             f"{path} was altered after it was written: its digest does not match. Fetch or train it again."
         )
@@ -117,6 +119,10 @@ def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()[:32]
 
 
+def _whole_digest(tensors: Mapping[str, Tensor], details: Mapping[str, Any]) -> str:
+    return digest([tensor_digest(tensors), details])
+
+
 def _read_bounded(path: Path, limit: int) -> bytes:
     try:
         size = path.stat().st_size
@@ -127,10 +133,10 @@ def _read_bounded(path: Path, limit: int) -> bytes:
         raise StorageError(f"cannot read {path}: {error.strerror}.") from error
 
 
-def _safetensors_header(path: Path, content: bytes) -> dict[str, str]:
+def _safetensors_header(path: Path, content: bytes) -> dict[str, Any]:
     length = int.from_bytes(content[:8], "little")
     try:
-        header = json.loads(content[8 : 8 + length])["__metadata__"]
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][HEADER])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(
             f"{path} is not a whole file of fscl's (no readable header). Fetch or train it again."

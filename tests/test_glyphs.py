@@ -189,7 +189,9 @@ def test_seeds_and_sizes_have_cache_files_of_their_own(monkeypatch: pytest.Monke
     assert len(list(tmp_path.iterdir())) == 3
 
 
-@pytest.mark.parametrize("wrong", [{"image_size": 4}, {"n_alphabets": 0}, {"n_characters": 101}, {"n_drawings": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"image_size": 4}, {"n_alphabets": 0}, {"n_characters": 101}, {"n_drawings": -1}, {"seed": -1}]
+)
 def test_a_size_that_cannot_be_is_refused_in_one_sentence(wrong: dict[str, int]) -> None:
     (name,) = wrong
     with pytest.raises(DataError, match=rf"^glyphs got {name}={wrong[name]}; .*\.$"):

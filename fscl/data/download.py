@@ -13,7 +13,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -65,8 +65,9 @@ def download(url: str, *, md5: str, folder: Path, filename: str, progress: bool 
     import pooch  # slow to import, and rarely needed
     from requests import RequestException
 
+    shown = progress and sys.stderr.isatty()
     try:
-        with _quiet(pooch.get_logger()), _progress_bar(filename, shown=progress and sys.stderr.isatty()) as bar:
+        with _quiet(pooch.get_logger()), closing(_Bar(filename)) if shown else nullcontext() as bar:
             downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=TIMEOUT)
             return Path(pooch.retrieve(url, f"md5:{md5}", fname=filename, path=folder, downloader=downloader))
     except RequestException as error:
@@ -89,19 +90,32 @@ def open_files(source: Path) -> Iterator[Files]:
 
     A folder's own name starts the paths, as it does in an archive made of it. Every path is checked before any is given.
     """
-    if source.is_dir():
-        yield {name: partial(_read_file, source, name) for name in _folder_names(source)}
-        return
+    with ExitStack() as stack:
+        try:
+            if source.is_dir():
+                files = {name: partial(_read_file, source, name) for name in _folder_files(source)}
+            else:
+                archive = stack.enter_context(_open_archive(source))
+                entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+                files = {entry.filename: partial(_read_entry, source, archive, entry) for entry in entries}
+        except OSError as error:
+            raise DataError(f"{source} cannot be read ({error.strerror}).") from error
+        yield files
+
+
+def _open_archive(source: Path) -> zipfile.ZipFile:
+    if source.stat().st_size > MAX_ARCHIVE_BYTES:
+        raise DataError(f"{source} is refused: it has over {MAX_ARCHIVE_BYTES:,} bytes.")
     try:
-        if source.stat().st_size > MAX_ARCHIVE_BYTES:
-            raise DataError(f"{source} is refused: it has over {MAX_ARCHIVE_BYTES:,} bytes.")
         archive = zipfile.ZipFile(source)
     except _DAMAGE as error:
         raise DataError(f"{source} is refused: it is not a whole zip archive ({error}).") from error
-    with archive:
+    try:
         _check_entries(source, archive.infolist())
-        files = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        yield {name: partial(_read_entry, source, archive, name) for name in files}
+    except DataError:
+        archive.close()
+        raise
+    return archive
 
 
 def fingerprint(source: Path) -> str:
@@ -111,8 +125,8 @@ def fingerprint(source: Path) -> str:
         if not source.is_dir():
             with source.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-        for name in _folder_names(source):
-            status = (source.parent / name).stat()
+        for name, entry in _folder_files(source).items():
+            status = entry.stat()
             sha.update(f"{name}|{status.st_size}|{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
     except OSError as error:
         raise DataError(f"{source} cannot be read ({error.strerror}).") from error
@@ -148,31 +162,37 @@ def _entry_problem(entry: zipfile.ZipInfo) -> str | None:
     return None
 
 
-def _read_entry(source: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+def _read_entry(source: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     try:
-        return archive.read(name)  # checks the CRC, and never gives more than the size in the entry
+        return archive.read(entry)  # checks the CRC, and never gives more than the size in the entry
     except _DAMAGE as error:
-        raise DataError(f"{source} is refused: its entry {name!r} is damaged ({error}).") from error
+        raise DataError(f"{source} is refused: its entry {entry.filename!r} is damaged ({error}).") from error
 
 
-def _folder_names(folder: Path) -> list[str]:
-    names = []
-    for where, subfolders, files in os.walk(folder):
-        for name in (*subfolders, *files):
-            path = Path(where, name)
-            if path.is_symlink():
-                raise DataError(f"{folder} is refused: its entry {str(path.relative_to(folder.parent))!r} is a link.")
-        names += [Path(where, name).relative_to(folder.parent).as_posix() for name in files]
-        if len(names) > MAX_ENTRIES:
-            raise DataError(f"{folder} is refused: it has over the {MAX_ENTRIES:,} files that are read.")
-    return sorted(names)
+def _folder_files(folder: Path) -> dict[str, os.DirEntry[str]]:
+    """The files under a folder by their path in it, sorted; links, which may lead out of it, are refused."""
+    files: dict[str, os.DirEntry[str]] = {}
+    waiting = [(folder.name, str(folder))]
+    while waiting:
+        prefix, where = waiting.pop()
+        with os.scandir(where) as entries:
+            for entry in entries:
+                name = f"{prefix}/{entry.name}"
+                if entry.is_symlink():
+                    raise DataError(f"{folder} is refused: its entry {name!r} is a link.")
+                if entry.is_dir():
+                    waiting.append((name, entry.path))
+                else:
+                    files[name] = entry
+        if len(files) > MAX_ENTRIES:
+            raise DataError(f"{folder} is refused: it has more than the {MAX_ENTRIES:,} files that are read.")
+    return dict(sorted(files.items()))
 
 
 def _read_file(folder: Path, name: str) -> bytes:
     path = folder.parent / name
     try:
-        size = path.stat().st_size
-        if size <= MAX_ENTRY_BYTES and path.is_file():
+        if path.is_file() and path.stat().st_size <= MAX_ENTRY_BYTES:
             return path.read_bytes()
     except OSError as error:
         raise DataError(f"{folder} is refused: its entry {name!r} cannot be read ({error.strerror}).") from error
@@ -231,15 +251,3 @@ class _Bar:
 
     def close(self) -> None:
         self._progress.stop()
-
-
-@contextmanager
-def _progress_bar(label: str, *, shown: bool) -> Iterator[_Bar | None]:
-    if not shown:
-        yield None
-        return
-    bar = _Bar(label)
-    try:
-        yield bar
-    finally:
-        bar.close()  # a second stop does nothing, and a failed download never gets to the first

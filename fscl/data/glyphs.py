@@ -25,7 +25,7 @@ from fscl.errors import DataError, StorageError
 from fscl.rng import numpy_generator
 from fscl.storage import cache_folder, load_tensors, save_tensors
 
-VERSION = 1  # raise it whenever a pixel may change: the cache is keyed by it
+VERSION = 2  # raise it whenever a pixel may change: the cache is keyed by it
 N_ALPHABETS, N_CHARACTERS, N_DRAWINGS = 40, 30, 20
 N_TRAIN, N_VALIDATION = 28, 4  # alphabets; the remaining 8 are the test split
 
@@ -252,7 +252,7 @@ def _invent_characters(alphabet: _Alphabet, n_characters: int, random: np.random
     """Stroke programs (n_strokes, knots, 2), none too like an earlier one."""
     characters: list[Array] = []
     signatures: list[Array] = []
-    limit = 0.91
+    limit = 0.93
     while len(characters) < n_characters:
         n_strokes = 1 + random.choice(_MAX_STROKES, p=alphabet.stroke_odds)
         strokes: list[Array] = []

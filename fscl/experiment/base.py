@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from fscl.data.pool import ClassPool, Splits, with_rotations
+from fscl.data.sets import load_splits
 from fscl.errors import ConfigError
+from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter
 from fscl.meta.shipped import load_base_with_details
 from fscl.meta.train import episode_accuracy, meta_train
 from fscl.nets.network import Network, NetworkSpec
-
-TEST_EPISODES = 600
+from fscl.process import configure_process
+from fscl.rng import child_seed
 
 
 def obtain_base(config: Config, splits: Splits, checkpoint: Path, reporter: Reporter) -> tuple[Network, dict[str, Any]]:
@@ -55,12 +57,31 @@ def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repor
     return trained.network, about
 
 
-def test_base(config: Config, network: Network, splits: Splits, reporter: Reporter) -> list[float]:
+def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Path, list[str]]:
+    """Meta-train a base into `folder` and test it: the path of the network, and what to say of it."""
+    if config.base.use is not None:
+        raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
+    configure_process()
+    with reporter.stage(f"Loading {config.data.name}") as stage:
+        splits = load_splits(config.data, stage.update)
+    network, about = train_base(config, splits, folder / "meta-training.safetensors", reporter)
+    test = mean_interval(_test_accuracies(config, network, splits, reporter))
+    shape = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"
+    about["test"] = {"episodes": test.n, "shape": shape, "accuracy": test.mean, "interval_95": test.half_width}
+    path = folder / "network.safetensors"
+    network.save(path, about)
+    return path, [
+        f"{shape} on validation classes: {100 * about['validation_accuracy']:.2f} % (chose step {about['best_step']})",
+        f"{shape} on test classes: {100 * test.mean:.2f} ± {100 * test.half_width:.2f} % ({test.n} episodes)",
+    ]
+
+
+def _test_accuracies(config: Config, network: Network, splits: Splits, reporter: Reporter) -> list[float]:
     """Accuracy on episodes of the test classes, for the record only: nothing is chosen by it."""
     train = config.base.train
     accuracies: list[float] = []
     with reporter.stage("Testing the base") as stage:
-        for number in range(TEST_EPISODES):
+        for number in range(train.test_episodes):
             accuracies += episode_accuracy(
                 config.base.learner,
                 network,
@@ -69,9 +90,9 @@ def test_base(config: Config, network: Network, splits: Splits, reporter: Report
                 n_way=train.validation_way,
                 n_shot=train.n_shot,
                 n_query=train.validation_query,
-                seed=config.seed * TEST_EPISODES + number,
+                seed=child_seed(config.seed, "test-episode", number),
             )
-            stage.update(number + 1, TEST_EPISODES)
+            stage.update(number + 1, train.test_episodes)
     return accuracies
 
 

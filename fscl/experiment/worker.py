@@ -10,6 +10,8 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool
 from fscl.data.sets import load_splits
@@ -21,8 +23,6 @@ from fscl.experiment.record import Cell, RunRecord
 from fscl.nets.network import Network
 from fscl.process import configure_process
 from fscl.rng import child_seed
-
-Ticks = Queue  # of None: one a task learned
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def begin(config: Config, folder: Path, ticks: "Queue[None] | None") -> None:
     configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
     _die_with_parent()
+    _warm_up()
     record = RunRecord(folder)
     pool = load_splits(config.data).pool(config.run.split)
     _here = _Workplace(config, record, pool, Network.load(record.network_path)[0], ticks)
@@ -67,6 +68,13 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     ticks = here.ticks
     outcome = evaluate_stream(learner, stream, here.pool, on_task=None if ticks is None else lambda _: ticks.put(None))
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": _peak_memory()}
+
+
+def _warm_up() -> None:
+    """The first step of an optimiser imports a second's worth of torch, which is no part of learning a task."""
+    weight = torch.zeros(1, requires_grad=True)
+    weight.square().sum().backward()
+    torch.optim.Adam([weight]).step()
 
 
 def _die_with_parent() -> None:

@@ -48,6 +48,7 @@ class TrainSpec(BaseModel):
     validation_episodes: int = Field(default=100, ge=1)
     validation_way: int = Field(default=5, ge=2)
     validation_query: int = Field(default=15, ge=1)
+    test_episodes: int = Field(default=600, ge=1)
 
     def rate(self, step: int) -> float:
         """The outer learning rate of a step, counted from 0."""

@@ -1,0 +1,197 @@
+"""The command line. No logic: each command calls one function of the library and prints what it returns.
+
+Results go to stdout, progress to stderr; the last line is the path written. Exit codes: 0 done, 1 failed, 2 misused.
+torch and friends are imported inside the commands, so that `--help` answers at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fscl import __version__
+from fscl.errors import FsclError, MisuseError
+
+if TYPE_CHECKING:
+    from fscl.experiment.config import Config
+    from fscl.experiment.record import RunRecord
+
+app = typer.Typer(
+    help="Few-shot continual learning: new classes for ever, from a few examples each, without forgetting the old ones.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help needs half the time
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(
+    help="What data there is, where it is, and how to get it.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(data_app, name="data")
+
+ConfigName = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped configuration by name, or a .toml file.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as stream.n_tasks=5.")]
+Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes, one thread each. Default: the number of cores.")]
+
+
+@app.callback(invoke_without_command=True)
+def _main(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def demo(out: Out = None, workers: Workers = None) -> None:
+    """All of it, small: learn 50 invented characters in ten tasks with five methods, and compare them."""
+    from fscl.errors import RunError
+    from fscl.experiment.config import load_config
+    from fscl.experiment.progress import Reporter
+
+    config = load_config("glyphs-quick")
+    Reporter().say(
+        "Ten tasks of five new characters each, five drawings a character, learned one after another by five methods on "
+        "three sequences. After each task every character seen so far is asked for."
+    )
+    folder = out or Path("runs") / "demo"
+    number = 1
+    while True:
+        try:
+            _run(config, folder, workers)
+            return
+        except RunError as error:
+            if out is not None or "holds a run with" not in str(error):
+                raise
+            number += 1  # a demo of another version stays as it is
+            folder = Path("runs") / f"demo-{number}"
+
+
+@app.command()
+def run(config: ConfigName, overrides: Overrides = None, out: Out = None, workers: Workers = None) -> None:
+    """Compare methods on sequences of tasks. A killed run is continued by the same command."""
+    from fscl.experiment.config import load_config
+
+    resolved = load_config(config, overrides or [])
+    _run(resolved, out or Path("runs") / resolved.name, workers)
+
+
+@app.command()
+def train(config: ConfigName, overrides: Overrides = None, out: Out = None) -> None:
+    """Meta-train a base network. A killed training is continued by the same command."""
+    from fscl.experiment.base import train_and_test
+    from fscl.experiment.config import load_config
+    from fscl.experiment.progress import Reporter
+
+    resolved = load_config(config, overrides or [])
+    path, lines = train_and_test(resolved, out or Path("bases") / resolved.name, Reporter())
+    for line in [*lines, str(path)]:
+        typer.echo(line)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
+    """Make the table and the HTML page of a run again."""
+    from fscl.experiment.record import RunRecord
+
+    _show(RunRecord(folder))
+
+
+@app.command()
+def methods() -> None:
+    """What can be compared."""
+    from fscl.continual.methods import METHODS
+
+    width = max(map(len, METHODS))
+    for name, method in METHODS.items():
+        typer.echo(f"{name:<{width}}  {method.summary}")
+
+
+@app.command()
+def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.")]) -> None:
+    """A method: what it does, where it comes from, its dials."""
+    from fscl.continual.methods import find_method
+
+    row = find_method(method)
+    typer.echo(f"{method}: {row.summary}\nSource: {row.source}\nCode:   {row.module}")
+    if row.dials is None:
+        typer.echo("Dials:  none")
+        return
+    typer.echo(f"Dials (set them with dials.{method}.KEY=VALUE):")
+    for key, value in row.dials.model_dump().items():
+        typer.echo(f"  {key} = {value}")
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """The data sets, and where they are."""
+    from fscl.data.sets import DATA_SETS
+
+    for name, data_set in DATA_SETS.items():
+        place = (
+            data_set.find() or f"not here; `fscl data fetch {name}` gets it, or set FSCL_DATA to a folder that holds it"
+        )
+        typer.echo(f"{name:<9} {data_set.summary}\n{'':<9} {place}")
+
+
+@data_app.command("info")
+def data_info(name: str) -> None:
+    """Load a data set, and say what its splits hold."""
+    from fscl.data.sets import DataSpec, find_data_set, load_splits
+    from fscl.experiment.progress import Reporter
+
+    data_set = find_data_set(name)
+    typer.echo(f"{name}: {data_set.summary}")
+    if name == "folder":
+        typer.echo("Use it with data.name=folder data.path=YOUR/FOLDER in a configuration.")
+        return
+    with Reporter().stage(f"Loading {name}") as stage:
+        splits = load_splits(DataSpec.model_validate({"name": name}), stage.update)
+    for split in ("train", "validation", "test"):
+        pool = splits.pool(split)
+        shape = "×".join(map(str, pool.image_shape))
+        typer.echo(
+            f"{split:<10} {len(pool):>5} classes, {len(pool.images):>6} images of {shape}, hash {pool.content_hash}"
+        )
+
+
+@data_app.command("fetch")
+def data_fetch(name: str) -> None:
+    """Download a data set into the cache; does nothing where it is there already."""
+    from fscl.data.sets import fetch
+
+    typer.echo(str(fetch(name)))
+
+
+def _run(config: "Config", folder: Path, workers: int | None) -> None:
+    from fscl.experiment.progress import Reporter
+    from fscl.experiment.run import run_experiment
+
+    _show(run_experiment(config, folder, workers=workers, reporter=Reporter()))
+
+
+def _show(record: "RunRecord") -> None:
+    from rich.console import Console
+
+    from fscl.report.page import write_report
+    from fscl.report.tables import print_table, summary_table
+
+    print_table(summary_table(record), Console())
+    typer.echo(str(write_report(record)))
+
+
+def main() -> None:
+    """Run the command line; an expected error is one sentence on stderr."""
+    try:
+        app(standalone_mode=True)
+    except MisuseError as error:
+        _fail(error, 2)
+    except FsclError as error:
+        _fail(error, 1)
+    except KeyboardInterrupt:
+        _fail(FsclError("stopped."), 1)
+
+
+def _fail(error: FsclError, code: int) -> None:
+    print(f"fscl: {error}", file=sys.stderr)
+    sys.exit(code)

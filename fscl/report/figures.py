@@ -1,0 +1,254 @@
+"""The figures of a report as SVG, to be put into a page: transparent, and drawn in the page's own ink.
+
+Neutral parts take the colour of the surrounding text (`currentColor`), the lines have mid-tones that can be told apart by
+colour-blind people on light and on dark paper, and each also has its own marker and dashes. Same results, same bytes.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from fscl.evaluation.metrics import accuracy_curve, mean_interval
+from fscl.report.results import Results
+
+INK = "#010203"  # stands for currentColor until the SVG is written
+COLOURS = ("#0077bb", "#d55e00", "#009e73", "#cc6fa3", "#c48200", "#3d9ad6", "#8c6bb1", INK)  # after Okabe and Ito
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (9, 2)))
+DEEP = (0.03, 0.19, 0.42)  # of a confusion matrix; the page turns it light on dark paper
+FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+SVG = "http://www.w3.org/2000/svg"
+XLINK = "http://www.w3.org/1999/xlink"
+WIDTH = 7.6  # inches; of all figures, so that their letters are equally large in the page
+LABEL_GAP = 0.062  # of the height of the axes, between two names at the ends of lines
+
+Values = NDArray[np.float64]
+
+
+def accuracy_svg(results: Results) -> str:
+    """Accuracy over all classes learned so far, after each task: mean and 95 % band over sequences."""
+    with _style():
+        figure = Figure(figsize=(WIDTH, 4.2))
+        axes = _line_axes(figure)
+        steps, meaning = _steps(results)
+        lowest, highest = 100.0, 0.0
+        for number, method in _with_outcomes(results):
+            curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
+            points = [mean_interval(column) for column in curves.T]
+            mean = np.array([point.mean for point in points])
+            half = np.nan_to_num([point.half_width for point in points])
+            _line(axes, number, steps, mean, mean - half, mean + half)
+            lowest, highest = min(lowest, *(mean - half)), max(highest, *(mean + half))
+        margin = 0.04 * max(highest - lowest, 10)
+        axes.set_ylim(max(lowest, 0) - margin, min(highest, 100) + margin)  # bands end where accuracy does
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.set_xlabel(meaning)
+        axes.set_ylabel("single-head accuracy (%)")
+        _step_ticks(axes, steps)
+        _name_lines(axes, results, steps)
+        return _to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
+
+
+def seconds_svg(results: Results) -> str:
+    """Seconds to learn each task on a logarithmic axis: the mean, and the range from fastest to slowest sequence."""
+    with _style():
+        figure = Figure(figsize=(WIDTH, 3.6))
+        axes = _line_axes(figure)
+        axes.set_yscale("log")
+        steps = np.arange(1.0, results.stream.n_tasks + 1)
+        for number, method in _with_outcomes(results):
+            seconds = np.array([outcome.learn_seconds for outcome in results.outcomes[method].values()])
+            seconds = np.where(seconds > 0, seconds, np.nan)  # a clock too coarse to tell has no place on this axis
+            _line(axes, number, steps, seconds.mean(0), seconds.min(0), seconds.max(0))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if _decades(axes) < 2.5 else (1,)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("task")
+        axes.set_ylabel("seconds to learn the task")
+        _step_ticks(axes, steps)
+        _name_lines(axes, results, steps)
+        return _to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
+
+
+def confusion_svg(results: Results) -> str:
+    """How often each class was called what after the last task: rows true, columns answered, in order of arrival."""
+    with _style():
+        methods = [method for _, method in _with_outcomes(results)]
+        columns = 3 if len(methods) > 2 else 2
+        rows = -(-len(methods) // columns)
+        side, left, gap = 1.98, 0.5, 0.45  # inches
+        if columns == 2:
+            side = 3.0
+        height = rows * (side + gap) + 0.55
+        figure = Figure(figsize=(WIDTH, height))
+        for place, method in enumerate(methods):
+            row, column = divmod(place, columns)
+            corner = (left + column * (side + 0.35), height - (row + 1) * (side + gap) + 0.1)
+            axes = figure.add_axes((corner[0] / WIDTH, corner[1] / height, side / WIDTH, side / height))
+            _confusion(axes, results, method)
+            axes.set_ylabel("true class" if column == 0 else "")
+            below = place + columns >= len(methods)
+            axes.set_xlabel("answered class" if below else "", labelpad=2)
+        scale = figure.add_axes(((WIDTH - 2.2) / WIDTH, 0.26 / height, 2.0 / WIDTH, 0.1 / height))
+        scale.imshow(_deep(np.linspace(0, 1, 101)[None]), aspect="auto", interpolation="none", extent=(0, 100, 0, 1))
+        scale.set_yticks([])
+        scale.set_xticks([0, 50, 100])
+        scale.set_xlabel("% of the true class", labelpad=1)
+        return _to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Matplotlib's defaults, whatever the user has set elsewhere, with our ink."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "axes.titlecolor"):
+            mpl.rcParams[key] = INK
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["svg.hashsalt"] = "fscl"
+        mpl.rcParams["font.size"] = 9.5
+        yield
+
+
+def _with_outcomes(results: Results) -> list[tuple[int, str]]:
+    return [(number, method) for number, method in enumerate(results.methods) if results.outcomes[method]]
+
+
+def _steps(results: Results) -> tuple[Values, str]:
+    """Where the points stand: at the number of classes where each task brings new ones, else at the task."""
+    stream = results.stream
+    tasks = np.arange(1.0, stream.n_tasks + 1)
+    if stream.interval == 1 and not stream.overwrite:
+        return tasks * stream.n_way, "number of classes learned"
+    return tasks, "number of tasks learned"
+
+
+def _line_axes(figure: Figure) -> Axes:
+    axes = figure.add_axes((0.085, 0.13, 0.745, 0.84))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_alpha(0.5)
+    axes.grid(axis="y", color=INK, alpha=0.13, linewidth=0.7)
+    axes.tick_params(color=INK, length=3, width=0.6)
+    axes.patch.set_visible(False)
+    return axes
+
+
+def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values) -> None:
+    colour, marker, dashes = _look(number)
+    axes.plot(
+        steps, mean, color=colour, marker=marker, linestyle=dashes, linewidth=1.7, markersize=5, gid=f"line-{number}"
+    )
+    if not np.array_equal(low, high, equal_nan=True):
+        axes.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
+
+
+def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
+    return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)]
+
+
+def _name_lines(axes: Axes, results: Results, steps: Values) -> None:
+    """Write each method's name at the end of its line, moved apart where lines end close together."""
+    to_height = axes.transData + axes.transAxes.inverted()
+    ends: list[tuple[float, int, str]] = []
+    for number, method in _with_outcomes(results):
+        line = next(line for line in axes.lines if line.get_gid() == f"line-{number}")
+        end = float(np.asarray(line.get_ydata(), dtype=np.float64)[-1])
+        ends.append((float(to_height.transform((steps[-1], end))[1]) if np.isfinite(end) else 0.0, number, method))
+    ends.sort()
+    right = float(to_height.transform((steps[-1], axes.get_ylim()[0]))[0])
+    for (height, number, method), place in zip(ends, _spread([end[0] for end in ends]), strict=True):
+        colour, marker, _ = _look(number)
+        end = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
+        key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
+        for mark in (*end, *key):
+            mark.set(transform=axes.transAxes, clip_on=False)
+        axes.text(1.065, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Ascending heights moved apart by at least `LABEL_GAP`, kept below the top where there is room."""
+    places = list(heights)
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + LABEL_GAP)
+    ceiling = max(1.0, LABEL_GAP * (len(places) - 1))
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], ceiling)
+        ceiling = places[i] - LABEL_GAP
+    return places
+
+
+def _step_ticks(axes: Axes, steps: Values) -> None:
+    every = -(-len(steps) // 12)
+    axes.set_xticks(steps[every - 1 :: every])
+    room = 0.03 * (steps[-1] - steps[0]) or 1.0
+    axes.set_xlim(steps[0] - room, steps[-1] + room)
+
+
+def _decades(axes: Axes) -> float:
+    low, high = axes.get_ylim()
+    return float(np.log10(high / low))
+
+
+def _confusion(axes: Axes, results: Results, method: str) -> None:
+    counts = np.sum([outcome.confusion for outcome in results.outcomes[method].values()], axis=0)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    n, n_way = len(shares), results.stream.n_way
+    # Few classes keep sharp squares; of very many, a pixel of the screen shows the mean of several.
+    axes.imshow(_deep(shares), interpolation="none" if n <= 200 else "auto", extent=(0, n, n, 0))
+    for edge in range(n_way, n, n_way):
+        axes.axhline(edge, color=INK, alpha=0.25, linewidth=0.4)
+        axes.axvline(edge, color=INK, alpha=0.25, linewidth=0.4)
+    axes.set_title(method, fontsize=10, pad=4, parse_math=False)
+    every = n_way * -(-n // (n_way * 5))
+    axes.set_xticks(range(0, n + 1, every))
+    axes.set_yticks(range(0, n + 1, every))
+    axes.tick_params(length=2, width=0.5, labelsize=8)
+    axes.spines[:].set_alpha(0.5)
+    axes.patch.set_visible(False)
+
+
+def _deep(shares: Values) -> Values:
+    """One deep colour, the more opaque the higher the share: nothing is drawn where the share is 0."""
+    return np.concatenate([np.broadcast_to(DEEP, (*shares.shape, 3)), shares[..., None]], axis=-1)
+
+
+def _to_svg(figure: Figure, name: str, title: str) -> str:
+    """An <svg> element that can stand beside others in one page: ids begin with `name`, no date, no fixed size."""
+    buffer = io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    ElementTree.register_namespace("", SVG)
+    ElementTree.register_namespace("xlink", XLINK)
+    root = ElementTree.fromstring(buffer.getvalue())
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{SVG}}}style", f"{{{SVG}}}metadata"):
+                parent.remove(child)
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            element.set(key, _rewrite(key, value, name))
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.set("role", "img")
+    root.set("aria-label", title)
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _rewrite(key: str, value: str, name: str) -> str:
+    if key == "id":
+        return f"{name}-{value}"
+    if key == f"{{{XLINK}}}href" and value.startswith("#"):
+        return f"#{name}-{value[1:]}"
+    if key == "style":
+        value = re.sub(r"(font-family:|font: [^;']*?px) [^;]*", rf"\1 {FONTS}", value)
+    return value.replace("url(#", f"url(#{name}-").replace(INK, "currentColor")

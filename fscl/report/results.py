@@ -1,0 +1,82 @@
+"""What a report knows of a run: the run directory, read once. No data set and no network is needed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fscl.data.stream import StreamSpec
+from fscl.errors import StorageError
+from fscl.evaluation.metrics import Matrix
+from fscl.evaluation.protocol import matrix_from_rows
+from fscl.experiment.record import Cell, RunRecord
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished cell: what one method did on one sequence."""
+
+    top1: Matrix
+    top5: Matrix
+    restricted: Matrix
+    confusion: Matrix
+    learn_seconds: tuple[float, ...]
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run directory as read: what was asked, and for each method the outcome of each finished sequence."""
+
+    about: dict[str, Any]
+    name: str
+    stream: StreamSpec
+    methods: tuple[str, ...]
+    reference: str
+    n_sequences: int
+    outcomes: dict[str, dict[int, Outcome]]
+
+    @property
+    def n_done(self) -> int:
+        """Finished cells."""
+        return sum(len(finished) for finished in self.outcomes.values())
+
+    @property
+    def n_cells(self) -> int:
+        """Planned cells."""
+        return len(self.methods) * self.n_sequences
+
+
+def read_results(record: RunRecord) -> Results:
+    """What a run directory holds, or an error that says which part of it cannot be read."""
+    about, cells = record.about(), record.cells()
+    try:
+        config = about["config"]
+        methods, n_sequences = tuple(map(str, config["run"]["methods"])), int(config["run"]["n_sequences"])
+        outcomes = {
+            method: {
+                number: _outcome(cells[cell])
+                for number in range(n_sequences)
+                if (cell := Cell(method, number)) in cells
+            }
+            for method in methods
+        }
+        stream, reference = StreamSpec.model_validate(config["stream"]), str(config["run"]["reference"])
+        return Results(about, str(config["name"]), stream, methods, reference, n_sequences, outcomes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{record.folder} cannot be reported: a value is missing or of another kind ({error}). "
+            "Use the fscl that ran it."
+        ) from error
+
+
+def _outcome(entry: dict[str, Any]) -> Outcome:
+    result, cost = entry["result"], entry["cost"]
+    return Outcome(
+        top1=matrix_from_rows(result["top1"]),
+        top5=matrix_from_rows(result["top5"]),
+        restricted=matrix_from_rows(result["restricted"]),
+        confusion=np.array(result["confusion"], dtype=np.float64),
+        learn_seconds=tuple(float(seconds) for seconds in cost["learn_seconds"]),
+        peak_memory_bytes=int(cost["peak_memory_bytes"]),
+    )

@@ -1,0 +1,239 @@
+"""The numbers of a run: one row a method, from the accuracy matrices in the run directory and nothing else.
+
+An unfinished run has a table too: each method is summarised over the sequences it has, and differences are taken on the
+sequences that both methods have.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fscl.data.stream import StreamSpec
+from fscl.evaluation.metrics import (
+    Interval,
+    Matrix,
+    average_accuracy,
+    backward_transfer,
+    final_accuracy,
+    forgetting,
+    mean_interval,
+    paired_difference,
+)
+from fscl.experiment.record import RunRecord
+from fscl.report.results import Outcome, Results, read_results
+from fscl.storage import write_bytes
+
+WIDTH = 80  # columns that the text table needs at most
+ACCURACY = "single-head top-1 accuracy over all classes learned, inductive prediction"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method. Accuracies in %, the rest of the intervals in points of accuracy; NaN where nothing was measured.
+
+    Attributes:
+        final, final_top5, average: A_T, the same for top-5, and the mean of A_t over the stream.
+        bwt, bwt_own: backward transfer, single-head and among the task's own classes.
+        difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
+        learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
+        peak_memory: bytes, the highest over sequences; None where it was not measured.
+    """
+
+    method: str
+    n_sequences: int
+    final: Interval
+    final_top5: Interval
+    average: Interval
+    forgetting: Interval
+    bwt: Interval
+    bwt_own: Interval
+    difference: Interval | None
+    learn_seconds: float
+    peak_memory: int | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval of the difference excludes zero."""
+        return self.difference is not None and abs(self.difference.mean) > self.difference.half_width
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """The rows of a run, in the order of its methods."""
+
+    name: str
+    stream: StreamSpec
+    reference: str
+    has_reference: bool
+    n_sequences: int
+    n_done: int
+    n_cells: int
+    rows: tuple[Row, ...]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether cells are missing."""
+        return self.n_done < self.n_cells
+
+
+def summary_table(record: RunRecord) -> SummaryTable:
+    """The table of a run."""
+    return summarise(read_results(record))
+
+
+def summarise(results: Results) -> SummaryTable:
+    """One row for each method."""
+    has_reference = bool(results.outcomes.get(results.reference))
+    return SummaryTable(
+        name=results.name,
+        stream=results.stream,
+        reference=results.reference,
+        has_reference=has_reference,
+        n_sequences=results.n_sequences,
+        n_done=results.n_done,
+        n_cells=results.n_cells,
+        rows=tuple(_row(results, method, has_reference) for method in results.methods),
+    )
+
+
+def show(interval: Interval | None, *, signed: bool = False) -> str:
+    """ "91.2 ± 1.1"; a dash for what was not measured, and for the interval of a single sequence."""
+    if interval is None or math.isnan(interval.mean):
+        return "-"
+    mean = f"{interval.mean:+z.1f}" if signed else f"{interval.mean:z.1f}"
+    return f"{mean} ± -" if math.isnan(interval.half_width) else f"{mean} ± {interval.half_width:.1f}"
+
+
+def show_seconds(seconds: float) -> str:
+    """Seconds with as many digits as they deserve."""
+    if math.isnan(seconds):
+        return "-"
+    digits = 0 if seconds >= 100 else 1 if seconds >= 1 else 2 if seconds >= 0.1 else 3
+    return f"{seconds:.{digits}f}"
+
+
+def print_table(table: SummaryTable, console: Console) -> None:
+    """The essential columns, for a terminal of 80 columns or a file. Cells are never shortened."""
+    head = [f"{table.name}: {table.stream.n_tasks} tasks, {table.stream.n_way}-way {table.stream.n_shot}-shot"]
+    if table.unfinished:
+        head.append(
+            f"Unfinished: {table.n_done} of {table.n_cells} cells finished; n is the number of sequences so far."
+        )
+    head.append(f"A is {ACCURACY},")
+    head.append(f"in %; mean ± 95 % interval over {_sequences(table.n_sequences)}.")
+    body = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    columns: list[tuple[str, Callable[[Row], str]]] = [("final A", lambda row: show(row.final))]
+    if table.has_reference:
+        columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
+    columns.append(("forgetting", lambda row: show(row.forgetting)))
+    columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
+    if table.unfinished:
+        columns.append(("n", lambda row: str(row.n_sequences)))
+    body.add_column("method", overflow="fold")
+    for heading, _ in columns:
+        body.add_column(Text(heading), justify="right", no_wrap=True)
+    for row in table.rows:
+        body.add_row(Text(row.method), *(Text(cell(row)) for _, cell in columns))
+    if table.has_reference:
+        foot = f"* the 95 % interval of the paired difference to {table.reference} excludes zero."
+    else:
+        foot = f"No differences: the reference {table.reference} has no finished sequence here."
+    width = max(WIDTH, console.width)
+    console.print(Text("\n".join(head)), soft_wrap=True)
+    console.print(body, width=width, crop=False, no_wrap=True, overflow="ignore")
+    console.print(Text(foot), soft_wrap=True)
+
+
+def write_csv(table: SummaryTable, path: Path) -> None:
+    """Every number of the table; empty where nothing was measured."""
+    intervals = [field.name for field in fields(Row) if field.name in _UNITS]
+    header = ["method", "n_sequences"]
+    for name in intervals:
+        header += [f"{name}_{_UNITS[name]}", f"{name}_half_width"]
+    header += ["difference_to", "difference_excludes_zero", "learn_seconds_per_task", "peak_memory_bytes"]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in table.rows:
+        line: list[object] = [row.method, row.n_sequences]
+        for name in intervals:
+            interval: Interval | None = getattr(row, name)
+            line += ["", ""] if interval is None else [_number(interval.mean), _number(interval.half_width)]
+        compared = row.difference is not None and not math.isnan(row.difference.half_width)
+        line += [
+            "" if row.difference is None else table.reference,
+            ("yes" if row.differs else "no") if compared else "",
+        ]
+        line += [_number(row.learn_seconds), "" if row.peak_memory is None else row.peak_memory]
+        writer.writerow(line)
+    write_bytes(path, text.getvalue().encode())
+
+
+_UNITS = {
+    "final": "top1_percent",
+    "final_top5": "percent",
+    "average": "top1_percent",
+    "forgetting": "points",
+    "bwt": "points",
+    "bwt_own": "classes_points",
+    "difference": "points",
+}
+
+
+def _row(results: Results, method: str, has_reference: bool) -> Row:
+    finished = results.outcomes[method]
+    outcomes = list(finished.values())
+
+    def over_sequences(metric: Callable[[Matrix], float], of: Callable[[Outcome], Matrix]) -> Interval:
+        return mean_interval([100 * metric(of(outcome)) for outcome in outcomes])
+
+    seconds = [second for outcome in outcomes for second in outcome.learn_seconds]
+    return Row(
+        method=method,
+        n_sequences=len(outcomes),
+        final=over_sequences(final_accuracy, lambda outcome: outcome.top1),
+        final_top5=over_sequences(final_accuracy, lambda outcome: outcome.top5),
+        average=over_sequences(average_accuracy, lambda outcome: outcome.top1),
+        forgetting=over_sequences(forgetting, lambda outcome: outcome.top1),
+        bwt=over_sequences(backward_transfer, lambda outcome: outcome.top1),
+        bwt_own=over_sequences(backward_transfer, lambda outcome: outcome.restricted),
+        difference=_paired(finished, results.outcomes[results.reference])
+        if has_reference and method != results.reference
+        else None,
+        learn_seconds=float(np.mean(seconds)) if seconds else float("nan"),
+        peak_memory=max((outcome.peak_memory_bytes for outcome in outcomes), default=0) or None,  # 0: not measured
+    )
+
+
+def _paired(finished: dict[int, Outcome], reference: dict[int, Outcome]) -> Interval | None:
+    """The difference on the sequences that both have; None where they share none."""
+    shared = sorted(finished.keys() & reference.keys())
+    if not shared:
+        return None
+    return paired_difference(
+        [100 * final_accuracy(finished[number].top1) for number in shared],
+        [100 * final_accuracy(reference[number].top1) for number in shared],
+    )
+
+
+def _difference(table: SummaryTable, row: Row) -> str:
+    if row.method == table.reference:
+        return "reference  "
+    return f"{show(row.difference, signed=True)} {'*' if row.differs else ' '}"
+
+
+def _sequences(n: int) -> str:
+    return "1 sequence" if n == 1 else f"{n} sequences"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"

@@ -1,0 +1,76 @@
+"""Metrics against arithmetic on paper."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fscl.evaluation.metrics import (
+    accuracy_curve,
+    average_accuracy,
+    backward_transfer,
+    final_accuracy,
+    forgetting,
+    mean_interval,
+    paired_difference,
+)
+from fscl.evaluation.protocol import restricted_accuracy, top_k_accuracy
+
+NAN = np.nan
+R = np.array([[0.9, NAN, NAN], [0.6, 0.8, NAN], [0.7, 0.5, 1.0]])
+
+
+def test_the_accuracy_curve_averages_over_the_tasks_learned_so_far():
+    assert accuracy_curve(R) == pytest.approx([0.9, 0.7, 2.2 / 3])
+    assert final_accuracy(R) == pytest.approx(2.2 / 3)
+    assert average_accuracy(R) == pytest.approx((0.9 + 0.7 + 2.2 / 3) / 3)
+
+
+def test_backward_transfer_is_negative_when_accuracy_falls():
+    assert backward_transfer(np.array([[0.9, NAN], [0.6, 0.8]])) == pytest.approx(-0.3)
+    assert backward_transfer(R) == pytest.approx(((0.7 - 0.9) + (0.5 - 0.8)) / 2)
+
+
+def test_forgetting_counts_from_the_best_a_task_ever_had_before_the_end():
+    rising = np.array([[0.5, NAN, NAN], [0.9, 0.8, NAN], [0.7, 0.5, 1.0]])
+    assert forgetting(rising) == pytest.approx(((0.9 - 0.7) + (0.8 - 0.5)) / 2)
+
+
+def test_forgetting_and_transfer_of_a_single_task_are_not_numbers():
+    assert math.isnan(backward_transfer(np.array([[0.9]])))
+    assert math.isnan(forgetting(np.array([[0.9]])))
+
+
+def test_the_interval_is_students():
+    values = [0.91, 0.88, 0.95]
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+    interval = mean_interval(values)
+    assert (interval.mean - interval.half_width, interval.mean + interval.half_width) == pytest.approx((low, high))
+    assert math.isnan(mean_interval([0.5]).half_width)
+
+
+def test_a_paired_difference_is_exact_when_sequences_differ_but_the_gap_does_not():
+    interval = paired_difference([0.9, 0.5, 0.7], [0.8, 0.4, 0.6])
+    assert interval.mean == pytest.approx(0.1)
+    assert interval.half_width == pytest.approx(0, abs=1e-12)
+
+
+def test_a_paired_difference_of_unequal_lengths_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        paired_difference([0.9], [0.8, 0.4])
+
+
+def test_top_five_of_fewer_than_five_classes_counts_every_class():
+    scores = torch.tensor([[0.1, 0.9, 0.0], [0.8, 0.1, 0.1]])
+    labels = torch.tensor([2, 0])
+    assert top_k_accuracy(scores, labels, 1) == 0.5
+    assert top_k_accuracy(scores, labels, 5) == 1.0
+
+
+def test_restricted_accuracy_lets_only_the_tasks_own_classes_answer():
+    scores = torch.tensor([[0.9, 0.2, 0.1, 0.0], [0.9, 0.1, 0.2, 0.0]])
+    labels = torch.tensor([1, 2])
+    assert top_k_accuracy(scores, labels, 1) == 0.0
+    assert restricted_accuracy(scores, labels) == 1.0
