@@ -35,7 +35,9 @@ def real_data() -> Path:
     return folder
 
 
-def noise_pool(n_classes: int = 20, n_images: int = 12, *, size: int = 16, channels: int = 1, seed: int = 0) -> ClassPool:
+def noise_pool(
+    n_classes: int = 20, n_images: int = 12, *, size: int = 16, channels: int = 1, seed: int = 0
+) -> ClassPool:
     """Classes that a small network can tell apart: each a random blocky pattern, each image the pattern with noise."""
     random = generator(seed, "noise-pool")
     patterns = torch.rand(n_classes, 1, channels, 4, 4, generator=random).repeat_interleave(size // 4, 3)

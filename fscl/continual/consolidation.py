@@ -26,7 +26,7 @@ from fscl.continual.memory import ReplayMemory
 from fscl.continual.regularisers import ActivityScale, RegulariserName, constant_gates, penalty, tag_gates
 from fscl.data.pool import Examples
 from fscl.errors import Divergence
-from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, interpolate, linear, trainable_copy
+from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.rng import generator
@@ -79,7 +79,7 @@ class Consolidation(ContinualLearner):
         self.memory = ReplayMemory(None if dials.memory_per_class == "all" else dials.memory_per_class)
         self.n_tasks = 0
         self.slow: Params = frozen_copy(self.network.params)
-        self.slow_head: Params = empty_head(network.n_features)
+        self.slow_head: Params = empty_head(network.n_features, network.dtype)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
         self.activity: Params = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
@@ -164,17 +164,18 @@ class Consolidation(ContinualLearner):
         return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name})
 
     def restore(self, state: LearnerState) -> None:
-        n_memory = {key for key in state.tensors if key.startswith("memory/")}
-        expected = {f"{group}/{key}" for group, params in self._groups().items() for key in params}
-        statistics = {key for key in state.tensors if key.startswith("statistics/")}
-        expect_keys(state.tensors, expected | n_memory | statistics, self.name)
+        optional = {key for key in state.tensors if key.startswith(("memory/", "statistics/"))}
+        needed = {f"{part}/{key}" for part, params in self._groups().items() for key in params if part != "statistics"}
+        expect_keys(state.tensors, needed | optional, self.name)
 
-        def group(prefix: str) -> Params:
-            found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(f"{prefix}/")}
-            return {key.removeprefix(f"{prefix}/"): tensor.clone() for key, tensor in found.items()}
+        def group(part: str) -> Params:
+            prefix = f"{part}/"
+            found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(prefix)}
+            return {key.removeprefix(prefix): tensor.clone() for key, tensor in found.items()}
 
-        self.slow, self.slow_head, self.activity = group("slow"), group("slow_head"), group("activity")
-        self.fast, self.fast_head = group("fast"), group("fast_head")
+        self.slow, self.slow_head = in_layout(group("slow")), group("slow_head")
+        self.fast, self.fast_head = in_layout(group("fast")), group("fast_head")
+        self.activity = in_layout(group("activity"))
         self.statistics = group("statistics") or None
         self.memory.restore(group("memory"))
         self.n_tasks = int(state.details["n_tasks"])

@@ -20,7 +20,7 @@ from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool
 from fscl.errors import Divergence, Interrupted, RunError
 from fscl.meta.base import BaseLearner
-from fscl.nets.fast import Params, frozen_copy, trainable_copy
+from fscl.nets.fast import Params, frozen_copy, in_layout, trainable_copy
 from fscl.nets.network import Network, NetworkSpec
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
@@ -170,11 +170,10 @@ class _State:
     def load(cls, path: Path, identity: dict[str, Any]) -> "_State":
         tensors, details = load_tensors(path, "meta-training checkpoint")
         _refuse_other_identity(path, details["identity"], identity)
-        layout = {True: torch.channels_last, False: torch.contiguous_format}
 
         def group(prefix: str) -> Params:
             found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            return {name: tensor.contiguous(memory_format=layout[tensor.ndim == 4]) for name, tensor in found.items()}
+            return in_layout(found)
 
         state = cls.fresh(group("meta/"))
         state.best = group("best/")

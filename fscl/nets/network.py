@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from fscl.errors import DataError, StorageError
 from fscl.nets.conv4 import Conv4
-from fscl.nets.fast import Params
+from fscl.nets.fast import Params, in_layout
 from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.resnet import ResNet18
 from fscl.storage import load_tensors, save_tensors
@@ -70,6 +70,11 @@ class Network:
     def n_features(self) -> int:
         return _skeleton(self.spec).n_features
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights, and so of all arithmetic."""
+        return next(iter(self.params.values())).dtype
+
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 images as this network wants them: floats in [0, 1]. Says so if they do not fit."""
         expected = (self.spec.channels, self.spec.image_size, self.spec.image_size)
@@ -78,8 +83,7 @@ class Network:
                 f"the network takes uint8 images of shape {expected}, but got {images.dtype} of shape "
                 f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size}."
             )
-        dtype = next(iter(self.params.values())).dtype
-        return images.to(dtype).div_(255).contiguous(memory_format=torch.channels_last)
+        return images.to(self.dtype).div_(255).contiguous(memory_format=torch.channels_last)
 
     def features(
         self,
@@ -145,7 +149,7 @@ class Network:
             spec = NetworkSpec.model_validate(details["spec"])
         except (KeyError, TypeError, ValidationError) as error:
             raise StorageError(f"{path} does not say which network it holds.") from error
-        network = cls(spec, _in_layout(groups["params"]), groups["head"] or None, groups["statistics"] or None)
+        network = cls(spec, in_layout(groups["params"]), groups["head"] or None, groups["statistics"] or None)
         _check_shapes(path, network)
         return network, dict(details.get("about", {}))
 
@@ -165,15 +169,7 @@ def init_params(spec: NetworkSpec, generator: torch.Generator) -> Params:
         else:
             nn.init.constant_(tensor, 1.0 if name.endswith("weight") else 0.0)
         params[name] = tensor
-    return _in_layout(params)
-
-
-def _in_layout(params: Mapping[str, Tensor]) -> Params:
-    """Filters in channels-last order, which convolutions on a CPU run faster on."""
-    return {
-        name: tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
-        for name, tensor in params.items()
-    }
+    return in_layout(params)
 
 
 def _check_shapes(path: Path, network: Network) -> None:

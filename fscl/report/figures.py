@@ -83,26 +83,25 @@ def confusion_svg(results: Results) -> str:
     """How often each class was called what after the last task: rows true, columns answered, in order of arrival."""
     with _style():
         methods = [method for _, method in _with_outcomes(results)]
-        columns = 3 if len(methods) > 2 else 2
+        columns, side = (3, 2.1) if len(methods) > 2 else (2, 3.2)  # inches, as all that follows
         rows = -(-len(methods) // columns)
-        side, left, gap = 1.98, 0.5, 0.45  # inches
-        if columns == 2:
-            side = 3.0
-        height = rows * (side + gap) + 0.55
+        left, top, below, between, foot = 0.52, 0.28, 0.4, 0.32, 0.5
+        height = rows * (top + side + below) + foot
         figure = Figure(figsize=(WIDTH, height))
         for place, method in enumerate(methods):
             row, column = divmod(place, columns)
-            corner = (left + column * (side + 0.35), height - (row + 1) * (side + gap) + 0.1)
-            axes = figure.add_axes((corner[0] / WIDTH, corner[1] / height, side / WIDTH, side / height))
+            x, y = left + column * (side + between), height - (row + 1) * (top + side + below) + below
+            axes = figure.add_axes((x / WIDTH, y / height, side / WIDTH, side / height))
             _confusion(axes, results, method)
             axes.set_ylabel("true class" if column == 0 else "")
-            below = place + columns >= len(methods)
-            axes.set_xlabel("answered class" if below else "", labelpad=2)
-        scale = figure.add_axes(((WIDTH - 2.2) / WIDTH, 0.26 / height, 2.0 / WIDTH, 0.1 / height))
+            axes.set_xlabel("answered class" if place + columns >= len(methods) else "", labelpad=1)
+        scale = figure.add_axes((left / WIDTH, 0.3 / height, side / WIDTH, 0.1 / height))
         scale.imshow(_deep(np.linspace(0, 1, 101)[None]), aspect="auto", interpolation="none", extent=(0, 100, 0, 1))
         scale.set_yticks([])
         scale.set_xticks([0, 50, 100])
-        scale.set_xlabel("% of the true class", labelpad=1)
+        scale.tick_params(length=2, width=0.5, labelsize=8)
+        scale.spines[:].set_alpha(0.5)
+        scale.text(1.06, 0.5, "% of the images of the true class", transform=scale.transAxes, va="center_baseline")
         return _to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
 
 
@@ -167,9 +166,9 @@ def _name_lines(axes: Axes, results: Results, steps: Values) -> None:
     right = float(to_height.transform((steps[-1], axes.get_ylim()[0]))[0])
     for (height, number, method), place in zip(ends, _spread([end[0] for end in ends]), strict=True):
         colour, marker, _ = _look(number)
-        end = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
+        thread = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
         key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
-        for mark in (*end, *key):
+        for mark in (*thread, *key):
             mark.set(transform=axes.transAxes, clip_on=False)
         axes.text(1.065, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
 
@@ -233,7 +232,11 @@ def _to_svg(figure: Figure, name: str, title: str) -> str:
         for child in list(parent):
             if child.tag in (f"{{{SVG}}}style", f"{{{SVG}}}metadata"):
                 parent.remove(child)
+    seen: set[str] = set()
     for element in root.iter():
+        if element.get("id", "") in seen:  # a shape defined twice, under an id that is a hash of its content
+            del element.attrib["id"]
+        seen.add(element.get("id", "no id"))
         for key, value in element.attrib.items():
             element.set(key, _rewrite(key, value, name))
     for key in ("width", "height", "version"):

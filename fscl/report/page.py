@@ -135,24 +135,24 @@ def _comparison(table: SummaryTable) -> list[str]:
     better = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean > 0]
     worse = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean < 0]
     open_ = [row.method for row in compared if not row.differs]
-    parts = []
-    if better:
-        parts.append(f"more right than {table.reference}: {_list(better)}")
-    if worse:
-        parts.append(f"fewer right than {table.reference}: {_list(worse)}")
-    claims = [f"On the same sequences, {'; '.join(parts)} (percentage points)."] if parts else []
+    parts = [
+        f"{_list(names)} {'answers' if len(names) == 1 else 'answer'} {how} right than {table.reference}"
+        for names, how in ((better, "more"), (worse, "fewer"))
+        if names
+    ]
+    claims = [f"On the same sequences, {', and '.join(parts)} (differences in percentage points)."] if parts else []
     if open_:
         claims.append(f"No difference from {table.reference} is shown for {_list(open_)}: the interval includes zero.")
     return claims
 
 
 def _points(row: Row) -> str:
-    return f"{row.method} ({_typeset(show(row.difference, signed=True))})"
+    return f"{row.method} ({_together(_typeset(show(row.difference, signed=True)))})"
 
 
 def _percent(row: Row) -> str:
     mean = f"{row.final.mean:.1f} %"
-    return mean if row.final.n < 2 else f"{mean} ± {row.final.half_width:.1f}"
+    return _together(mean if row.final.n < 2 else f"{mean} ± {row.final.half_width:.1f}")
 
 
 def _setting(table: SummaryTable) -> str:
@@ -215,6 +215,11 @@ def _toml(value: Any) -> str:
 def _typeset(number: str) -> str:
     """A true minus before digits, and a dash for what is missing."""
     return re.sub(r"-(?=\d)", "−", number).replace("-", "–")
+
+
+def _together(text: str) -> str:
+    """Kept on one line."""
+    return text.replace(" ", "\u00a0")
 
 
 def _count(n: int, noun: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -147,9 +148,9 @@ def print_table(table: SummaryTable, console: Console) -> None:
         foot = f"* the 95 % interval of the paired difference to {table.reference} excludes zero."
     else:
         foot = f"No differences: the reference {table.reference} has no finished sequence here."
-    width = max(WIDTH, console.width)
+    body.width = Measurement.get(console, console.options.update(max_width=WIDTH), body).maximum
     console.print(Text("\n".join(head)), soft_wrap=True)
-    console.print(body, width=width, crop=False, no_wrap=True, overflow="ignore")
+    console.print(body, crop=False, no_wrap=True, overflow="ignore")
     console.print(Text(foot), soft_wrap=True)
 
 
