@@ -326,6 +326,15 @@ def test_the_page_says_how_to_run_a_configuration_that_is_not_shipped(record: Ru
     assert "fscl run toy.toml --out toy" in page
 
 
+def test_paths_of_the_machine_in_the_configuration_are_not_shown(tmp_path: Path) -> None:
+    data = {"name": "folder", "path": "/home/me/birds"}
+    record = make_run(tmp_path / "my runs", {"tsc": GOOD}, name="glyphs-quick", data=data)
+    page = page_of(record)
+    assert "/home/me" not in page
+    assert "path = &#34;birds&#34;" in page
+    assert "fscl report &#39;my runs&#39;" in page  # quoted for the shell
+
+
 def test_dials_are_shown_where_they_differ_from_the_method(tmp_path: Path) -> None:
     page = page_of(make_run(tmp_path, {"tsc": GOOD, "joint": FAIR}, dials={"tsc": {"steps": 20}}))
     assert "<code>steps = 20</code>" in page

@@ -115,6 +115,8 @@ class Config(_Section):
         """Every value in force, as JSON."""
         content = self.model_dump(mode="json", exclude={"dials"})
         dials = {method: self.dials_of(method) for method in self.run.methods}
+        if self.base.use is not None:
+            content["base"] = {"use": self.base.use}
         content["dials"] = {
             method: value.model_dump(mode="json") for method, value in dials.items() if value is not None
         }

@@ -52,6 +52,10 @@ class RunRecord:
         return self.folder / "meta-training.safetensors"
 
     @property
+    def cells_path(self) -> Path:
+        return self.folder / "cells.jsonl"
+
+    @property
     def results_path(self) -> Path:
         return self.folder / "results.json"
 
@@ -85,20 +89,17 @@ class RunRecord:
         line = canonical_json(
             {"method": cell.method, "sequence": cell.sequence, "digest": digest(result), "result": result, "cost": cost}
         )
-        with (self.folder / "cells.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self.cells_path.open("ab") as file:
+            file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def cells(self) -> dict[Cell, dict[str, Any]]:
-        """The finished cells. A last line cut short by a kill is dropped, so that its cell runs again."""
-        path = self.folder / "cells.jsonl"
+        """The finished cells. A last line that is not whole is passed over, so that its cell runs again."""
+        path = self.cells_path
         if not path.exists():
             return {}
-        text = path.read_text("utf-8")
-        whole, _, torn = text.rpartition("\n")
-        if torn:
-            write_bytes(path, (whole + "\n" if whole else "").encode())
+        whole = path.read_text("utf-8").rpartition("\n")[0]
         found: dict[Cell, dict[str, Any]] = {}
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
@@ -111,6 +112,13 @@ class RunRecord:
                 raise StorageError(f"{path}, line {number} was altered: its digest does not match its result.")
             found[cell] = entry
         return found
+
+    def drop_torn_line(self) -> None:
+        """Cut off a last line that a kill left unfinished. For the process that holds the lock alone."""
+        if self.cells_path.exists():
+            whole, newline, torn = self.cells_path.read_bytes().rpartition(b"\n")
+            if torn:
+                write_bytes(self.cells_path, whole + newline)
 
     def finish(self, plan: list[Cell]) -> None:
         """Write the results alone, in the order of the plan."""

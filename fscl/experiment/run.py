@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import Queue
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from fscl.data.pool import ClassPool
@@ -60,6 +61,7 @@ def run_experiment(
         network.save(record.network_path, origin)
         for number, stream in enumerate(streams):
             stream.save(record.stream_path(number))
+        record.drop_torn_line()
         plan = plan_cells(config)
         pending = [cell for cell in plan if cell not in record.cells()]
         if pending:
@@ -97,7 +99,8 @@ def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: in
     executor = ProcessPoolExecutor(workers, context, worker.begin, (config, record.folder, ticks))
     total = len(pending) * config.stream.n_tasks
     with reporter.stage(f"Learning {len(pending)} streams, {workers} at a time") as stage:
-        counter = threading.Thread(target=_count, args=(ticks, stage, total), daemon=True)
+        over = threading.Event()
+        counter = threading.Thread(target=_count, args=(ticks, stage, total, over), daemon=True)
         counter.start()
         try:
             futures = [executor.submit(worker.compute, cell) for cell in pending]
@@ -116,8 +119,8 @@ def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: in
             _abandon(executor)
             raise
         finally:
-            ticks.put(None)
-            ticks.cancel_join_thread()
+            over.set()
+            counter.join()
         executor.shutdown()
 
 
@@ -133,7 +136,13 @@ def _abandon(executor: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-def _count(ticks: "Queue[None]", stage: Stage, total: int) -> None:
-    for done in range(1, total + 1):
-        ticks.get()
+def _count(ticks: "Queue[None]", stage: Stage, total: int, over: threading.Event) -> None:
+    """Show a tick for each task that a worker learned, until the work is over."""
+    done = 0
+    while not over.is_set():
+        try:
+            ticks.get(timeout=0.2)
+        except Empty:
+            continue
+        done += 1
         stage.update(done, total, "tasks")

@@ -54,7 +54,7 @@ def accuracy_svg(results: Results) -> str:
         axes.set_xlabel(meaning)
         axes.set_ylabel("single-head accuracy (%)")
         _step_ticks(axes, steps)
-        _name_lines(axes, results, steps)
+        _name_lines(axes, results)
         return _to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
 
 
@@ -65,17 +65,25 @@ def seconds_svg(results: Results) -> str:
         axes = _line_axes(figure)
         axes.set_yscale("log")
         steps = np.arange(1.0, results.stream.n_tasks + 1)
+        shortest, longest = np.inf, 0.0
         for number, method in _with_outcomes(results):
             seconds = np.array([outcome.learn_seconds for outcome in results.outcomes[method].values()])
             seconds = np.where(seconds > 0, seconds, np.nan)  # a clock too coarse to tell has no place on this axis
             _line(axes, number, steps, seconds.mean(0), seconds.min(0), seconds.max(0))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if _decades(axes) < 2.5 else (1,)))
+            shortest, longest = (
+                np.fmin(shortest, np.fmin.reduce(seconds, None)),
+                np.fmax(longest, np.fmax.reduce(seconds, None)),
+            )
+        if shortest <= longest:
+            axes.set_ylim(shortest / 1.4, longest * 1.4)
+        few_decades = longest < 300 * shortest
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few_decades else (1,)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("task")
         axes.set_ylabel("seconds to learn the task")
         _step_ticks(axes, steps)
-        _name_lines(axes, results, steps)
+        _name_lines(axes, results)
         return _to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
 
 
@@ -143,10 +151,12 @@ def _line_axes(figure: Figure) -> Axes:
 
 def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values) -> None:
     colour, marker, dashes = _look(number)
-    axes.plot(
-        steps, mean, color=colour, marker=marker, linestyle=dashes, linewidth=1.7, markersize=5, gid=f"line-{number}"
-    )
-    if not np.array_equal(low, high, equal_nan=True):
+    if len(steps) == 1:
+        steps = steps + 0.07 * number  # side by side, with bars for bands
+        axes.vlines(steps, low, high, color=colour, alpha=0.5, linewidth=1.2)
+    line = axes.plot(steps, mean, color=colour, marker=marker, linestyle=dashes, linewidth=1.7, markersize=5)[0]
+    line.set(gid=f"line-{number}", markevery=(_every(len(steps)) - 1, _every(len(steps))))
+    if len(steps) > 1 and not np.array_equal(low, high, equal_nan=True):
         axes.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
 
 
@@ -154,17 +164,16 @@ def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)]
 
 
-def _name_lines(axes: Axes, results: Results, steps: Values) -> None:
+def _name_lines(axes: Axes, results: Results) -> None:
     """Write each method's name at the end of its line, moved apart where lines end close together."""
-    to_height = axes.transData + axes.transAxes.inverted()
-    ends: list[tuple[float, int, str]] = []
+    to_place = axes.transData + axes.transAxes.inverted()
+    ends: list[tuple[float, float, int, str]] = []
     for number, method in _with_outcomes(results):
         line = next(line for line in axes.lines if line.get_gid() == f"line-{number}")
-        end = float(np.asarray(line.get_ydata(), dtype=np.float64)[-1])
-        ends.append((float(to_height.transform((steps[-1], end))[1]) if np.isfinite(end) else 0.0, number, method))
+        x, y = to_place.transform(np.nan_to_num(np.asarray(line.get_xydata(), dtype=np.float64))[-1])
+        ends.append((float(np.clip(y, 0, 1)), float(x), number, method))
     ends.sort()
-    right = float(to_height.transform((steps[-1], axes.get_ylim()[0]))[0])
-    for (height, number, method), place in zip(ends, _spread([end[0] for end in ends]), strict=True):
+    for (height, right, number, method), place in zip(ends, _spread([end[0] for end in ends]), strict=True):
         colour, marker, _ = _look(number)
         thread = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
         key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
@@ -186,15 +195,15 @@ def _spread(heights: Sequence[float]) -> list[float]:
 
 
 def _step_ticks(axes: Axes, steps: Values) -> None:
-    every = -(-len(steps) // 12)
+    every = _every(len(steps))
     axes.set_xticks(steps[every - 1 :: every])
     room = 0.03 * (steps[-1] - steps[0]) or 1.0
     axes.set_xlim(steps[0] - room, steps[-1] + room)
 
 
-def _decades(axes: Axes) -> float:
-    low, high = axes.get_ylim()
-    return float(np.log10(high / low))
+def _every(n: int) -> int:
+    """Of how many points to mark one, for a dozen marks or so."""
+    return next(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if n <= 13 * size)
 
 
 def _confusion(axes: Axes, results: Results, method: str) -> None:
@@ -203,11 +212,12 @@ def _confusion(axes: Axes, results: Results, method: str) -> None:
     n, n_way = len(shares), results.stream.n_way
     # Few classes keep sharp squares; of very many, a pixel of the screen shows the mean of several.
     axes.imshow(_deep(shares), interpolation="none" if n <= 200 else "auto", extent=(0, n, n, 0))
-    for edge in range(n_way, n, n_way):
+    every = n_way * -(-n // (n_way * 5))
+    apart = n_way if n <= 25 * n_way else every
+    for edge in range(apart, n, apart):
         axes.axhline(edge, color=INK, alpha=0.25, linewidth=0.4)
         axes.axvline(edge, color=INK, alpha=0.25, linewidth=0.4)
     axes.set_title(method, fontsize=10, pad=4, parse_math=False)
-    every = n_way * -(-n // (n_way * 5))
     axes.set_xticks(range(0, n + 1, every))
     axes.set_yticks(range(0, n + 1, every))
     axes.tick_params(length=2, width=0.5, labelsize=8)

@@ -20,7 +20,7 @@ from fscl.experiment.config import load_config, shipped_configs
 from fscl.experiment.record import RunRecord
 from fscl.report.figures import accuracy_svg, confusion_svg, seconds_svg
 from fscl.report.results import Results, read_results
-from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, write_csv
+from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, what_intervals, write_csv
 from fscl.storage import write_bytes
 
 
@@ -59,12 +59,14 @@ def render_page(results: Results, table: SummaryTable, folder: str) -> str:
         about=results.about,
         config=results.about["config"],
         accuracy=ACCURACY,
+        intervals=what_intervals(table),
         sentences=sentences(table, results.about["data"]["pool"]),
         figures={name: Markup(draw(results)) for name, draw in figures.items()} if results.n_done else {},
         methods=[_note(results, method) for method in results.methods],
         setting=_setting(table),
-        folder=folder,
         command=run_command(results.about["config"], folder),
+        listed_command=shlex.join(["fscl", "run", f"{table.name}.toml", "--out", folder]),
+        report_command=shlex.join(["fscl", "report", folder]),
         listing=toml_listing(results.about["config"]),
     )
 
@@ -73,7 +75,7 @@ def sentences(table: SummaryTable, pool: str) -> list[str]:
     """What was run and what came out, in words. A difference is claimed only where its paired interval excludes zero."""
     n_methods, n_sequences = len(table.rows), table.n_sequences
     asked = (
-        f"{_count(n_methods, 'method')} learned {_setting(table)}, and had to tell all of them apart without being told "
+        f"{_count(n_methods, 'method')} learned {_setting(table)}, and had to tell all classes apart without being told "
         f"the task: {_count(n_sequences, 'sequence')} of tasks from {pool}."
     )
     measured = [row for row in table.rows if row.n_sequences]
@@ -94,9 +96,10 @@ def run_command(config: dict[str, Any], folder: str) -> str | None:
         return None
     shipped = load_config(name).resolved()
     before, now = _leaves(shipped), _leaves(config)
-    overrides = [
-        f"{key}={_toml(value)}" for key, value in now.items() if value != before.get(key) and value is not None
-    ]
+    changed = {key: value for key, value in now.items() if value is not None and value != before.get(key)}
+    if any(isinstance(value, str) and shown_path(value) != value for value in changed.values()):
+        return None
+    overrides = [f"{key}={_toml(value)}" for key, value in changed.items()]
     try:
         if load_config(name, overrides).resolved() != config:
             return None

@@ -122,15 +122,23 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds:.{digits}f}"
 
 
+def what_intervals(table: SummaryTable) -> str:
+    """What stands on both sides of ±."""
+    if table.n_sequences == 1:
+        return "One sequence, so there are no intervals"
+    finished = "the n finished of " if table.unfinished else ""
+    return f"Mean ± 95 % interval over {finished}{table.n_sequences} sequences"
+
+
 def print_table(table: SummaryTable, console: Console) -> None:
     """The essential columns, for a terminal of 80 columns or a file. Cells are never shortened."""
-    head = [f"{table.name}: {table.stream.n_tasks} tasks, {table.stream.n_way}-way {table.stream.n_shot}-shot"]
+    stream = table.stream
+    tasks = "1 task" if stream.n_tasks == 1 else f"{stream.n_tasks} tasks"
+    head = [f"{table.name}: {tasks}, {stream.n_way}-way {stream.n_shot}-shot"]
     if table.unfinished:
-        head.append(
-            f"Unfinished: {table.n_done} of {table.n_cells} cells finished; n is the number of sequences so far."
-        )
+        head.append(f"Unfinished: {table.n_done} of {table.n_cells} cells finished.")
     head.append(f"A is {ACCURACY},")
-    head.append(f"in %; mean ± 95 % interval over {_sequences(table.n_sequences)}.")
+    head.append(f"in %. {what_intervals(table)}.")
     body = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     columns: list[tuple[str, Callable[[Row], str]]] = [("final A", lambda row: show(row.final))]
     if table.has_reference:
@@ -144,8 +152,10 @@ def print_table(table: SummaryTable, console: Console) -> None:
         body.add_column(Text(heading), justify="right", no_wrap=True)
     for row in table.rows:
         body.add_row(Text(row.method), *(Text(cell(row)) for _, cell in columns))
-    if table.has_reference:
+    if any(row.differs for row in table.rows):
         foot = f"* the 95 % interval of the paired difference to {table.reference} excludes zero."
+    elif table.has_reference:
+        foot = f"No 95 % interval of the paired difference to {table.reference} excludes zero."
     else:
         foot = f"No differences: the reference {table.reference} has no finished sequence here."
     body.width = Measurement.get(console, console.options.update(max_width=WIDTH), body).maximum
@@ -230,10 +240,6 @@ def _difference(table: SummaryTable, row: Row) -> str:
     if row.method == table.reference:
         return "reference  "
     return f"{show(row.difference, signed=True)} {'*' if row.differs else ' '}"
-
-
-def _sequences(n: int) -> str:
-    return "1 sequence" if n == 1 else f"{n} sequences"
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,101 @@
+"""The command line: quick help, one-sentence errors, exit codes, paths as the last line."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fscl.continual.methods import METHODS
+from tests.conftest import ROOT
+from tests.test_run import TINY, toml
+
+
+def fscl(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from fscl.cli import main; main()", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+def test_help_answers_at_once_and_imports_no_torch():
+    probe = (
+        "import sys; from fscl.cli import app; app(['--help'], standalone_mode=False); print('torch' in sys.modules)"
+    )
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        ended = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - begin)
+    assert ended.stdout.splitlines()[-1] == "False"
+    assert "Usage:" in ended.stdout
+    assert min(times) < 0.3
+
+
+def test_methods_and_show_know_the_whole_table():
+    assert [line.split()[0] for line in fscl("methods").stdout.splitlines()] == list(METHODS)
+    shown = fscl("show", "tsc").stdout
+    assert "slow_rate = 0.01" in shown
+    assert "fscl.continual.consolidation" in shown
+    assert "Dials:  none" in fscl("show", "prototypes").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["show", "tcs"], "no method named 'tcs'. Did you mean 'tsc'?"),
+        (["run", "glyphs-quik"], "Did you mean 'glyphs-quick'?"),
+        (["run", "glyphs-quick", "stream.n_ways=3"], "Did you mean 'n_way'?"),
+        (["train", "glyphs-quick"], "brings a trained network"),
+        (["run", "glyphs-quick", "base.use=nothing"], "no base named 'nothing'"),
+        (["data", "info", "omniglott"], "Did you mean 'omniglot'?"),
+        (["data", "fetch", "glyphs"], "needs no fetching"),
+    ],
+)
+def test_misuse_is_one_sentence_and_exit_code_two(arguments: list[str], sentence: str):
+    ended = fscl(*arguments, code=2)
+    assert sentence in ended.stderr
+    assert ended.stderr.startswith("fscl: ")
+
+
+def test_an_unknown_option_exits_with_two():
+    fscl("demo", "--nonsense", code=2)
+
+
+def test_failure_is_one_sentence_and_exit_code_one(tmp_path: Path):
+    ended = fscl("report", str(tmp_path), code=1)
+    assert ended.stderr == f"fscl: {tmp_path} is not a run directory: it has no run.json. `fscl run` makes one.\n"
+
+
+def test_a_run_prints_a_table_and_the_report_last_and_no_progress_off_a_terminal(tmp_path: Path):
+    config = toml(tmp_path / "tiny.toml", TINY)
+    ended = fscl("run", str(config), "run.n_sequences=2", "--out", str(tmp_path / "run"))
+    report = tmp_path / "run" / "report.html"
+    assert ended.stdout.splitlines()[-1] == str(report)
+    for method in ("tsc", "replay", "prototypes"):
+        assert method in ended.stdout
+    assert ended.stderr == ""
+    first = report.read_bytes()
+    assert fscl("report", str(tmp_path / "run")).stdout == ended.stdout
+    assert report.read_bytes() == first
+
+
+def test_training_prints_validation_and_test_accuracy_and_the_path_last(tmp_path: Path):
+    config = toml(tmp_path / "tiny.toml", TINY)
+    lines = fscl("train", str(config), "--out", str(tmp_path / "base")).stdout.splitlines()
+    assert lines[-1] == str(tmp_path / "base" / "network.safetensors")
+    assert (tmp_path / "base" / "network.safetensors").exists()
+    assert "on validation classes" in lines[0]
+    assert "on test classes" in lines[1]
+
+
+def test_data_list_and_info_say_what_there_is():
+    assert "glyphs" in fscl("data", "list").stdout
+    lines = fscl("data", "info", "glyphs").stdout.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["840", "120", "240"]

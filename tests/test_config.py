@@ -1,0 +1,116 @@
+"""Configuration: everything wrong at once, with the nearest right word."""
+
+from pathlib import Path
+
+import pytest
+
+from fscl.continual.methods import METHODS
+from fscl.errors import ConfigError
+from fscl.experiment.config import Config, load_config, make_config, shipped_configs
+
+
+def problems(content: dict[str, object]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        make_config(content)
+    return str(caught.value).splitlines()[1:]
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_every_shipped_configuration_is_valid_and_bears_its_own_name(name: str):
+    assert load_config(name).name == name
+
+
+def test_all_errors_are_named_at_once_with_suggestions():
+    found = problems(
+        {
+            "sed": 3,
+            "stream": {"n_ways": 5, "n_tasks": 0},
+            "run": {"methods": ["tsc", "jiont"]},
+            "base": {"learner": {"method": "maml", "inner_step": 3}, "train": {"step": 1}},
+            "dials": {"tsc": {"strenght": 0.1, "slow_rate": 2}, "prototypes": {"steps": 3}},
+        }
+    )
+    text = "\n".join(found)
+    assert len(found) == 9
+    for part in (
+        "sed: no such key. Did you mean 'seed'?",
+        "stream.n_ways: no such key. Did you mean 'n_way'?",
+        "stream.n_tasks: input should be greater than or equal to 1",
+        "no method named 'jiont'. Did you mean 'joint'?",
+        "inner_step: no such key. Did you mean 'inner_steps'?",
+        "base.train.step: no such key. Did you mean 'steps'?",
+        "dials.tsc.strenght: no such key. Did you mean 'strength'?",
+        "dials.tsc.slow_rate: input should be less than or equal to 1",
+        "method 'prototypes' has no dials",
+    ):
+        assert part in text
+
+
+def test_overrides_beat_the_file_and_the_file_beats_the_defaults(tmp_path: Path):
+    (tmp_path / "c.toml").write_text('[stream]\nn_way = 3\nn_shot = 2\n[run]\nmethods = ["tsc"]\nreference = "tsc"\n')
+    config = load_config(
+        str(tmp_path / "c.toml"),
+        ["stream.n_way=4", 'run.methods=["head", "fsw"]', "run.reference=head", "dials.all.steps=7"],
+    )
+    assert (config.stream.n_way, config.stream.n_shot, config.stream.n_query) == (4, 2, 15)
+    assert config.run.methods == ("head", "fsw")
+    assert config.run.reference == "head"
+    dials = config.dials_of("head")
+    assert dials is not None
+    assert (dials.steps, dials.embedding_steps) == (7, 0)
+
+
+def test_dials_of_a_method_beat_those_of_all_and_leave_the_table_alone():
+    config = make_config({"dials": {"all": {"steps": 50, "strength": 1.0}, "tsc": {"steps": 60}}})
+    tsc, joint = config.dials_of("tsc"), config.dials_of("joint")
+    assert tsc is not None
+    assert joint is not None
+    assert (tsc.steps, tsc.strength, tsc.regulariser) == (60, 1.0, "tagging")
+    assert (joint.steps, joint.slow_rate) == (50, 0.0)
+    assert METHODS["tsc"].dials is not None
+    assert METHODS["tsc"].dials.steps == 500
+    assert config.dials_of("prototypes") is None
+
+
+def test_a_resolved_configuration_is_the_same_configuration():
+    config = load_config("glyphs-quick")
+    assert Config.model_validate(config.resolved()).resolved() == config.resolved()
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("stream.n_way", "not of the form key=value"),
+        ("=3", "not of the form"),
+        ("seed.deep=3", "a value and not a section"),
+    ],
+)
+def test_a_malformed_override_is_refused(override: str, reason: str, tmp_path: Path):
+    (tmp_path / "c.toml").write_text("seed = 1\n")
+    with pytest.raises(ConfigError, match=reason):
+        load_config(str(tmp_path / "c.toml"), [override])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"seed = ", "not valid TOML"), (b"\xff\xfe", "not text in UTF-8"), (b"x = 1\n" * 200_000, "a small TOML file")],
+)
+def test_a_broken_file_is_refused_by_name(content: bytes, reason: str, tmp_path: Path):
+    (tmp_path / "c.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_config(str(tmp_path / "c.toml"))
+    assert "c.toml" in str(caught.value)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no configuration named 'glyphs-quik'\. Did you mean 'glyphs-quick'\?"):
+        load_config("glyphs-quik")
+    with pytest.raises(ConfigError, match="cannot read the configuration"):
+        load_config("missing.toml")
+
+
+def test_settings_that_would_have_no_effect_are_refused():
+    assert "has no effect" in problems({"base": {"use": "x", "train": {"steps": 3}}})[0]
+    assert "belongs to data.name = 'omniglot'" in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
+    assert "names a method twice" in problems({"run": {"methods": ["tsc", "tsc"]}})[0]
+    assert "needs path" in problems({"data": {"name": "folder"}})[0]

@@ -1,0 +1,200 @@
+"""Runs: resumable, the same bits with any number of workers, refused when they would mix."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fscl.data.stream import Stream
+from fscl.errors import ConfigError, DataError, RunError, StorageError
+from fscl.experiment.config import Config, make_config
+from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.run import plan_cells, run_experiment
+from fscl.nets.network import Network
+from tests.conftest import ROOT
+
+TINY = {
+    "name": "tiny",
+    "base": {
+        "network": {"width": 4},
+        "train": {"steps": 2, "n_query": 2, "validate_every": 2, "validation_episodes": 2, "test_episodes": 2},
+    },
+    "stream": {"n_tasks": 3, "n_way": 2, "n_shot": 2, "n_query": 3},
+    "run": {"methods": ["tsc", "replay", "prototypes"], "reference": "replay", "n_sequences": 3},
+    "dials": {"all": {"steps": 6}, "tsc": {"embedding_steps": 2}},
+}
+
+
+def tiny(**changes: object) -> Config:
+    content = json.loads(json.dumps(TINY))
+    for key, value in changes.items():
+        section, _, name = key.rpartition("__")
+        (content[section] if section else content)[name] = value
+    return make_config(content)
+
+
+def command(config: Path, out: Path, workers: int) -> list[str]:
+    arguments = ["run", str(config), "--out", str(out), "--workers", str(workers)]
+    return [sys.executable, "-c", "from fscl.cli import main; main()", *arguments]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
+    """One whole run with two workers."""
+    return run_experiment(tiny(), tmp_path_factory.mktemp("runs") / "whole", workers=2)
+
+
+def test_a_run_records_what_was_asked_and_what_came_out(finished: RunRecord):
+    about = finished.about()
+    assert about["config"]["stream"]["n_way"] == 2
+    assert about["config"]["dials"]["tsc"]["strength"] == 0.1
+    assert {"fscl", "torch", "python"} <= about["versions"].keys()
+    assert len(set(about["streams"])) == 3
+    cells = finished.cells()
+    assert set(cells) == set(plan_cells(tiny()))
+    for entry in cells.values():
+        assert len(entry["cost"]["learn_seconds"]) == 3
+        assert entry["cost"]["peak_memory_bytes"] > 2**20
+        assert [len(row) for row in entry["result"]["top1"]] == [1, 2, 3]
+        assert sum(map(sum, entry["result"]["confusion"])) == 3 * 2 * 3
+
+
+def toml(path: Path, config: dict[str, object], prefix: str = "") -> Path:
+    """Write a nested dict as dotted keys."""
+
+    def lines(section: dict[str, object], prefix: str) -> list[str]:
+        out = []
+        for key, value in section.items():
+            out += (
+                lines(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key} = {json.dumps(value)}"]
+            )
+        return out
+
+    path.write_text("\n".join(lines(config, prefix)) + "\n")
+    return path
+
+
+def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
+    config = toml(tmp_path / "tiny.toml", TINY)
+    cut = RunRecord(tmp_path / "cut")
+    process = subprocess.Popen(command(config, cut.folder, 2), cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not cut.cells() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = len(cut.cells())
+    assert 0 < done < 9
+    assert not cut.results_path.exists()
+    assert _all_gone(process.pid)
+
+    ended = subprocess.run(command(config, cut.folder, 1), cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == str(cut.folder / "report.html")
+    assert cut.results_path.read_bytes() == finished.results_path.read_bytes()
+    assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
+
+
+def _all_gone(session: int) -> bool:
+    """Whether every process of a session ends within a few seconds."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(session, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_ctrl_c_keeps_the_finished_cells_and_says_how_to_go_on(tmp_path: Path):
+    config = toml(tmp_path / "tiny.toml", TINY)
+    record = RunRecord(tmp_path / "cut")
+    process = subprocess.Popen(
+        command(config, record.folder, 1), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not record.cells() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.strip().splitlines()[-1].startswith("fscl: stopped; ")
+    assert "the same command continues" in errors
+    assert "Traceback" not in errors
+    assert record.cells()
+
+
+def test_running_again_computes_nothing_and_changes_nothing(finished: RunRecord):
+    before = (finished.folder / "cells.jsonl").read_bytes(), finished.results_path.read_bytes()
+    run_experiment(tiny(), finished.folder, workers=1)
+    assert ((finished.folder / "cells.jsonl").read_bytes(), finished.results_path.read_bytes()) == before
+
+
+def test_a_run_whose_configuration_changed_is_refused_with_both_values(finished: RunRecord):
+    before = finished.results_path.read_bytes()
+    with pytest.raises(RunError, match=r"config\.run\.n_sequences = 3, but now it is 2"):
+        run_experiment(tiny(run__n_sequences=2), finished.folder)
+    assert finished.results_path.read_bytes() == before
+
+
+def test_methods_see_the_same_streams_and_another_seed_sees_others(finished: RunRecord, tmp_path: Path):
+    other = run_experiment(tiny(seed=1, run__methods=["prototypes"], run__n_sequences=1), tmp_path / "other", workers=1)
+    assert other.about()["streams"][0] not in finished.about()["streams"]
+
+
+def test_one_more_sequence_leaves_the_others_as_they_were(finished: RunRecord, tmp_path: Path):
+    fewer = run_experiment(tiny(run__methods=["replay"], run__n_sequences=1), tmp_path / "fewer", workers=1)
+    cell = Cell("replay", 0)
+    assert fewer.cells()[cell]["result"] == finished.cells()[cell]["result"]
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path):
+    record = RunRecord(tmp_path)
+    record.append(Cell("tsc", 0), {"top1": [[1.0]]}, {})
+    with (tmp_path / "cells.jsonl").open("a") as file:
+        file.write('{"method": "tsc", "sequ')
+    before = record.cells_path.read_bytes()
+    assert set(record.cells()) == {Cell("tsc", 0)}
+    assert record.cells_path.read_bytes() == before  # readers change nothing: a writer may be at work
+    record.drop_torn_line()
+    record.append(Cell("tsc", 1), {"top1": [[0.5]]}, {})
+    assert set(record.cells()) == {Cell("tsc", 0), Cell("tsc", 1)}
+
+
+def test_an_altered_result_is_refused(tmp_path: Path):
+    record = RunRecord(tmp_path)
+    record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {})
+    path = tmp_path / "cells.jsonl"
+    path.write_text(path.read_text().replace("0.5", "0.9"))
+    with pytest.raises(StorageError, match=r"line 1 was altered"):
+        record.cells()
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path):
+    with RunRecord(tmp_path).locked(), pytest.raises(RunError, match="another process is running"):
+        run_experiment(tiny(), tmp_path)
+
+
+def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, tmp_path: Path):
+    network, about = Network.load(finished.network_path)
+    about["train_classes"] += Stream.load(finished.stream_path(0)).tasks[0].classes
+    network.save(tmp_path / "leaky.safetensors", about)
+    with pytest.raises(ConfigError, match=r"was trained on 2 of the stream's classes"):
+        run_experiment(tiny(base={"use": str(tmp_path / "leaky.safetensors")}), tmp_path / "leaky")
+    assert not (tmp_path / "leaky" / "run.json").exists()
+
+
+def test_a_stream_that_the_data_cannot_serve_leaves_no_run_behind(tmp_path: Path):
+    with pytest.raises(DataError, match=r"needs 500 classes .* has 240\. Lower n_tasks to 48\."):
+        run_experiment(tiny(stream={"n_tasks": 100, "n_way": 5}), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
+    with pytest.raises(RunError, match="is not a run directory"):
+        RunRecord(tmp_path).about()
