@@ -21,10 +21,11 @@ def frozen_copy(params: Mapping[str, Tensor]) -> Params:
 def in_layout(params: Mapping[str, Tensor]) -> Params:
     """Filters in channels-last order, which convolutions on a CPU run faster on.
 
-    Weights that come from a file need this: another order gives other last bits.
+    Weights that come from a file need this: another order gives other last bits. (`contiguous` would leave filters of one
+    input channel as they are, and the whole network would then run in the slow order.)
     """
     return {
-        name: tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+        name: tensor.to(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
         for name, tensor in params.items()
     }
 

@@ -83,7 +83,7 @@ class Network:
                 f"the network takes uint8 images of shape {expected}, but got {images.dtype} of shape "
                 f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size}."
             )
-        return images.to(self.dtype).div_(255).contiguous(memory_format=torch.channels_last)
+        return images.to(self.dtype).div_(255).to(memory_format=torch.channels_last)
 
     def features(
         self,

@@ -1,0 +1,115 @@
+"""How much of a bare PyTorch loop's speed the library keeps: learning a task, and predicting.
+
+    python benchmarks/learning.py [--width 64] [--rounds 7]
+
+Both sides do the same arithmetic on the same images in the same process, turn by turn: Conv-4 with GroupNorm on 32×32
+images, full-batch Adam with every weight moving, then prediction in batches of 250. A ratio of 1 means no overhead. The last
+column is the bare loop as most people write it, in PyTorch's default memory layout, for comparison.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.methods import make_learner
+from fscl.data.pool import Examples
+from fscl.nets.network import NetworkSpec, init_network
+from fscl.process import configure_process
+from fscl.rng import generator
+
+STEPS = 10
+N_LEARN, N_PREDICT, N_CLASSES, BATCH = 125, 1500, 25, 250
+
+
+def bare_network(width: int, layout: torch.memory_format) -> nn.Sequential:
+    """Conv-4 as a plain nn.Sequential, with a linear head."""
+    layers: list[nn.Module] = []
+    for inputs in (1, width, width, width):
+        conv = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
+        layers += [conv, nn.GroupNorm(width // 8, width), nn.MaxPool2d(2), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width, N_CLASSES)).to(memory_format=layout)
+
+
+def bare_learning(width: int, images: Tensor, labels: Tensor, layout: torch.memory_format) -> None:
+    network = bare_network(width, layout)
+    optimiser = torch.optim.Adam(network.parameters(), lr=5e-4, betas=(0.5, 0.999))
+    x = images.float().div_(255).contiguous(memory_format=layout)
+    for _ in range(STEPS):
+        loss = cross_entropy(network(x), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+def bare_prediction(network: nn.Sequential, images: Tensor, layout: torch.memory_format) -> Tensor:
+    with torch.no_grad():
+        parts = images.split(BATCH)
+        return torch.cat([network(part.float().div_(255).contiguous(memory_format=layout)) for part in parts])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def compare(title: str, n_images: int, contestants: dict[str, Callable[[], object]], rounds: int) -> None:
+    """Time the contestants turn by turn, so that a busy moment of the machine hits all of them."""
+    for work in contestants.values():
+        work()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, work in contestants.items():
+            times[name].append(seconds(work))
+    ratios = {
+        name: statistics.median(bare / ours for bare, ours in zip(times[name], times["fscl"], strict=True))
+        for name in contestants
+    }
+    rate = n_images / statistics.median(times["fscl"])
+    print(
+        f"{title:<11} {rate:>8.0f} images/s   {ratios['bare']:.3f} × bare loop   {ratios['default']:.3f} × default layout"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=64, help="filters of Conv-4")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    configure_process()
+    width: int = arguments.width
+
+    base = init_network(NetworkSpec(width=width), generator(0, "base"))
+    random = generator(0, "images")
+    images = torch.randint(256, (N_PREDICT, 1, 32, 32), dtype=torch.uint8, generator=random)
+    labels = torch.arange(N_CLASSES).repeat_interleave(N_LEARN // N_CLASSES)
+    shots = Examples(images[:N_LEARN], labels)
+    layouts = {"bare": torch.channels_last, "default": torch.contiguous_format}
+
+    def learn() -> Consolidation:
+        learner = make_learner("joint", base, seed=0, dials={"steps": STEPS})
+        assert isinstance(learner, Consolidation)
+        learner.learn_task(shots)
+        return learner
+
+    learning: dict[str, Callable[[], object]] = {"fscl": learn}
+    for name, layout in layouts.items():
+        learning[name] = lambda layout=layout: bare_learning(width, shots.images, labels, layout)
+    compare("learning", STEPS * N_LEARN, learning, arguments.rounds)
+
+    learner = learn()
+    predicting: dict[str, Callable[[], object]] = {"fscl": lambda: learner.predict(images)}
+    for name, layout in layouts.items():
+        network = bare_network(width, layout)
+        predicting[name] = lambda network=network, layout=layout: bare_prediction(network, images, layout)
+    compare("predicting", N_PREDICT, predicting, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
