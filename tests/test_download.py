@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fscl.data.download import data_folders, download, find_in_data_folders, fingerprint, open_files
+from fscl.data.archive import fingerprint, open_files
+from fscl.data.download import data_folders, download, find_in_data_folders
 from fscl.errors import DataError
 
 CONTENT = bytes(range(256)) * 2000

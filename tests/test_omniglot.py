@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from fscl.data import omniglot
-from fscl.data.download import open_files
+from fscl.data.archive import open_files
 from fscl.data.omniglot import fetch_omniglot, find_omniglot, load_omniglot
 from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.errors import DataError, MisuseError, UnknownName

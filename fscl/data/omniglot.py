@@ -19,7 +19,8 @@ from typing import Literal, get_args
 
 import torch
 
-from fscl.data.download import data_folders, fingerprint, open_files
+from fscl.data.archive import fingerprint, open_files
+from fscl.data.download import data_folders
 from fscl.data.download import download as fetch_file
 from fscl.data.images import check_shape, read_image
 from fscl.data.pool import ClassPool, Splits, split_classes
@@ -172,14 +173,12 @@ def _load_pool(sources: list[Path], image_size: int, progress: Progress | None) 
     cached = cache_folder() / "prepared" / f"omniglot-{image_size}-{key}.safetensors"
     try:
         tensors, details = load_tensors(cached, "omniglot")
-        if digest(details["class_names"]) == details["names_digest"]:
-            return _pool(tensors["images"], details["class_names"])
+        return _pool(tensors["images"], details["class_names"])
     except (StorageError, DataError, LookupError, TypeError, ValueError):
         pass  # not there, or not whole: it is only a cache
     pool = _decode(sources, image_size, progress)
-    names = list(pool.class_names)
     with suppress(OSError):  # a full or read-only disk makes the next load slow, not this one wrong
-        save_tensors(cached, "omniglot", {"images": pool.images}, {"class_names": names, "names_digest": digest(names)})
+        save_tensors(cached, "omniglot", {"images": pool.images}, {"class_names": list(pool.class_names)})
     return pool
 
 
