@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missing. Install one, or name it: make PYTHON=python3.12 demo
 
+NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
+
 .PHONY: demo test clean
 
 demo: $(VENV)/.installed
@@ -22,7 +24,7 @@ clean:
 # A stamp file says what was installed, so that a second run installs nothing.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(OLD_PYTHON)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(NO_VENV)" >&2; exit 1; }
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
