@@ -13,8 +13,10 @@ import pytest
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, DataError, RunError, StorageError
 from fscl.experiment.config import Config, make_config
+from fscl.experiment.progress import Reporter
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.run import plan_cells, run_experiment
+from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
 from tests.conftest import ROOT
 
@@ -198,3 +200,22 @@ def test_a_stream_that_the_data_cannot_serve_leaves_no_run_behind(tmp_path: Path
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
     with pytest.raises(RunError, match="is not a run directory"):
         RunRecord(tmp_path).about()
+
+
+def test_the_expected_work_grows_with_the_replayed_tasks_and_not_without_replay():
+    config = tiny(run__methods=["replay", "sequential", "head", "prototypes"])
+    first, last = ([task_work(config, method, number) for method in config.run.methods] for number in (0, 2))
+    assert last[0] == 3 * first[0]
+    assert last[1] - first[1] == 2 * 2 * 3  # the queries of two more tasks
+    assert first[0] > first[2] > first[3]
+
+
+def test_progress_is_silent_off_a_terminal_and_full_at_the_end_on_one(capsys: pytest.CaptureFixture[str]):
+    for quiet in (True, False):
+        reporter = Reporter(quiet=quiet)
+        reporter.say("a remark")
+        with reporter.stage("Working") as stage:
+            stage.update(1, 3, "one of three")
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert ("100%" in shown.err and "a remark" in shown.err) is not quiet

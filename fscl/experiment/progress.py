@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+SPEED_WINDOW = 120  # seconds over which the time left is estimated
 
 
 class Stage:
@@ -37,18 +39,23 @@ class Reporter:
 
     @contextmanager
     def stage(self, title: str) -> Iterator[Stage]:
-        """A bar that lives as long as the block."""
+        """A bar that lives as long as the block, and is full when the block ends well."""
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=self.console, disable=self.quiet, transient=False) as progress:
-            yield Stage(progress, progress.add_task(title, total=None, note=""))
+        with Progress(
+            *columns, console=self.console, disable=self.quiet, speed_estimate_period=SPEED_WINDOW
+        ) as progress:
+            task = progress.add_task(title, total=None, note="")
+            yield Stage(progress, task)
+            total = progress.tasks[0].total or 1
+            progress.update(task, completed=total, total=total)
 
     def say(self, text: str) -> None:
         """A remark; not shown where progress is silent."""

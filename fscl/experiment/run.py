@@ -23,6 +23,7 @@ from fscl.experiment.base import obtain_base, refuse_leak
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
+from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
 from fscl.process import configure_process
 from fscl.rng import generator
@@ -95,12 +96,12 @@ def _about(
 
 def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: int, reporter: Reporter) -> None:
     context = multiprocessing.get_context("spawn")  # forked copies of a process that used torch can hang
-    ticks: Queue[None] = context.Queue()
+    ticks: Queue[float] = context.Queue()
     executor = ProcessPoolExecutor(workers, context, worker.begin, (config, record.folder, ticks))
-    total = len(pending) * config.stream.n_tasks
+    work = [task_work(config, cell.method, number) for cell in pending for number in range(config.stream.n_tasks)]
     with reporter.stage(f"Learning {len(pending)} streams, {workers} at a time") as stage:
         over = threading.Event()
-        counter = threading.Thread(target=_count, args=(ticks, stage, total, over), daemon=True)
+        counter = threading.Thread(target=_count, args=(ticks, stage, work, over), daemon=True)
         counter.start()
         try:
             futures = [executor.submit(worker.compute, cell) for cell in pending]
@@ -136,13 +137,13 @@ def _abandon(executor: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-def _count(ticks: "Queue[None]", stage: Stage, total: int, over: threading.Event) -> None:
-    """Show a tick for each task that a worker learned, until the work is over."""
-    done = 0
+def _count(ticks: "Queue[float]", stage: Stage, work: list[float], over: threading.Event) -> None:
+    """Show how much of the work is done, at each task that a worker learned, until all is over."""
+    total, done, n_tasks = sum(work), 0.0, 0
     while not over.is_set():
         try:
-            ticks.get(timeout=0.2)
+            done += ticks.get(timeout=0.2)
         except Empty:
             continue
-        done += 1
-        stage.update(done, total, "tasks")
+        n_tasks += 1
+        stage.update(done, total, f"{n_tasks}/{len(work)} tasks")

@@ -33,13 +33,13 @@ class _Workplace:
     record: RunRecord
     pool: ClassPool
     network: Network
-    ticks: "Queue[None] | None"
+    ticks: "Queue[float] | None"
 
 
 _here: _Workplace | None = None  # a process has one workplace; process pools pass it in no other way
 
 
-def begin(config: Config, folder: Path, ticks: "Queue[None] | None") -> None:
+def begin(config: Config, folder: Path, ticks: "Queue[float] | None") -> None:
     """Set up this process; the first call in every worker."""
     global _here
     configure_process()
@@ -66,8 +66,24 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     )
     _reset_peak_memory()
     ticks = here.ticks
-    outcome = evaluate_stream(learner, stream, here.pool, on_task=None if ticks is None else lambda _: ticks.put(None))
+
+    def tell(n_done: int) -> None:
+        if ticks is not None:
+            ticks.put(task_work(here.config, cell.method, n_done - 1))
+
+    outcome = evaluate_stream(learner, stream, here.pool, on_task=tell)
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": _peak_memory()}
+
+
+def task_work(config: Config, method: str, number: int) -> float:
+    """About how many images pass through the network to learn and test one task; a backward pass counts as two."""
+    stream, dials = config.stream, config.dials_of(method)
+    shots = stream.n_way * stream.n_shot
+    queries = stream.n_way * stream.n_query * (number + 1)
+    if dials is None:
+        return shots + queries
+    replayed = shots if dials.memory_per_class == 0 else shots * (number + 1)
+    return (3 * dials.moving_steps + 1) * replayed + queries
 
 
 def _warm_up() -> None:

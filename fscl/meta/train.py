@@ -95,7 +95,7 @@ def meta_train(
                 state.note(accuracy)
                 state.save(checkpoint, identity)
             if progress is not None:
-                progress(state.step, spec.steps, state.summary())
+                progress(state.step, spec.steps, f"step {state.step}/{spec.steps}, {state.summary()}")
             if stop.asked and state.step < spec.steps:
                 state.save(checkpoint, identity)
                 raise Interrupted(
