@@ -12,7 +12,7 @@ import pytest
 
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, DataError, RunError, StorageError
-from fscl.experiment.config import Config, make_config
+from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.run import plan_cells, run_experiment
@@ -191,6 +191,23 @@ def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, t
     assert not (tmp_path / "leaky" / "run.json").exists()
 
 
+def test_real_omniglot_runs_from_the_archives_to_the_results(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FSCL_DATA", str(real_data))
+    overrides = [
+        "base.network.width=4", "base.learner.method=maml", "base.learner.inner_steps=1", "base.train.steps=2",
+        "base.train.n_way=5", "base.train.validation_episodes=2", "base.train.validate_every=1",
+        "base.train.validation_way=5", "run.n_sequences=1", "dials.all.steps=3", "stream.n_tasks=3",
+        'run.methods=["tsc", "prototypes"]',
+    ]  # fmt: skip
+    record = run_experiment(load_config("omniglot-5w5s", overrides), tmp_path / "run", workers=1)
+    about = record.about()
+    assert about["data"] == {"pool": "omniglot (test)", "hash": about["data"]["hash"], "classes": 660}
+    for entry in record.cells().values():
+        assert sum(map(sum, entry["result"]["confusion"])) == 15 * 15
+
+
 def test_a_stream_that_the_data_cannot_serve_leaves_no_run_behind(tmp_path: Path):
     with pytest.raises(DataError, match=r"needs 500 classes .* has 240\. Lower n_tasks to 48\."):
         run_experiment(tiny(stream={"n_tasks": 100, "n_way": 5}), tmp_path / "run")
@@ -207,7 +224,7 @@ def test_the_expected_work_grows_with_the_replayed_tasks_and_not_without_replay(
     first, last = ([task_work(config, method, number) for method in config.run.methods] for number in (0, 2))
     assert last[0] == 3 * first[0]
     assert last[1] - first[1] == 2 * 2 * 3  # the queries of two more tasks
-    assert first[0] > first[2] > first[3]
+    assert first[0] > first[2] == first[3]
 
 
 def test_progress_is_silent_off_a_terminal_and_full_at_the_end_on_one(capsys: pytest.CaptureFixture[str]):
