@@ -1,7 +1,6 @@
 """Settings of the process that make the arithmetic fast and the same everywhere. Called once at each entry point."""
 
 import ctypes
-import sys
 
 import torch
 
@@ -16,14 +15,27 @@ def configure_process(*, threads: int = 1) -> None:
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    if sys.platform == "linux":
-        _keep_large_buffers()
+    _keep_large_buffers()
+
+
+def release_free_memory() -> None:
+    """Give the buffers kept for re-use back to the system, so that what is measured next starts from what is in use."""
+    library = _glibc()
+    if library is not None:
+        library.malloc_trim(0)
 
 
 def _keep_large_buffers() -> None:
+    library = _glibc()
+    if library is not None:
+        library.mallopt(_M_MMAP_MAX, 0)
+        library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _glibc() -> ctypes.CDLL | None:
     try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        library = ctypes.CDLL("libc.so.6")
+        _ = library.mallopt, library.malloc_trim
     except (OSError, AttributeError):
-        return  # not glibc (musl, say): slower, not wrong
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        return None  # another system or C library (musl, say): slower, not wrong
+    return library

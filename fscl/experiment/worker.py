@@ -21,7 +21,7 @@ from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
 from fscl.nets.network import Network
-from fscl.process import configure_process
+from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
 
 
@@ -107,6 +107,7 @@ def _die_with_parent() -> None:
 
 
 def _reset_peak_memory() -> None:
+    release_free_memory()
     if sys.platform == "linux":
         try:
             Path("/proc/self/clear_refs").write_text("5")
