@@ -4,6 +4,7 @@ Results go to stdout, progress to stderr; the last line is the path written. Exi
 torch and friends are imported inside the commands, so that `--help` answers at once.
 """
 
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.errors import FsclError, MisuseError
+from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
     from fscl.experiment.config import Config
@@ -29,6 +30,8 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
+SIGNALLED = 130  # typer's exit code after Ctrl-C
+
 ConfigName = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped configuration by name, or a .toml file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as stream.n_tasks=5.")]
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
@@ -45,7 +48,6 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @app.command()
 def demo(out: Out = None, workers: Workers = None) -> None:
     """All of it, small: learn 50 invented characters in ten tasks with five methods, and compare them."""
-    from fscl.errors import RunError
     from fscl.experiment.config import load_config
     from fscl.experiment.progress import Reporter
 
@@ -54,17 +56,14 @@ def demo(out: Out = None, workers: Workers = None) -> None:
         "Ten tasks of five new characters each, five drawings a character, learned one after another by five methods on "
         "three sequences. After each task every character seen so far is asked for."
     )
-    folder = out or Path("runs") / "demo"
-    number = 1
-    while True:
+    for number in itertools.count(1):
+        folder = out or Path("runs") / ("demo" if number == 1 else f"demo-{number}")
         try:
             _run(config, folder, workers)
             return
-        except RunError as error:
-            if out is not None or "holds a run with" not in str(error):
-                raise
-            number += 1  # a demo of another version stays as it is
-            folder = Path("runs") / f"demo-{number}"
+        except OtherRun:
+            if out is not None:
+                raise  # else: a demo of another version stays as it is
 
 
 @app.command()
@@ -176,6 +175,9 @@ def _show(record: "RunRecord") -> None:
     from fscl.report.page import write_report
     from fscl.report.tables import print_table, summary_table
 
+    base = record.about()["base"]["summary"]
+    if base:
+        typer.echo(f"Base: {base}")
     print_table(summary_table(record), Console())
     typer.echo(str(write_report(record)))
 
@@ -183,15 +185,19 @@ def _show(record: "RunRecord") -> None:
 def main() -> None:
     """Run the command line; an expected error is one sentence on stderr."""
     try:
-        app(standalone_mode=True)
+        app()
     except MisuseError as error:
-        _fail(error, 2)
+        _fail(str(error), 2)
     except FsclError as error:
-        _fail(error, 1)
-    except KeyboardInterrupt:
-        _fail(FsclError("stopped."), 1)
+        _fail(str(error), 1)
+    except SystemExit as error:
+        if error.code != SIGNALLED:
+            raise
+        _fail("stopped.", 1)
+    except OSError as error:
+        _fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.", 1)
 
 
-def _fail(error: FsclError, code: int) -> None:
-    print(f"fscl: {error}", file=sys.stderr)
+def _fail(sentence: str, code: int) -> None:
+    print(f"fscl: {sentence}", file=sys.stderr)
     sys.exit(code)

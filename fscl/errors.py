@@ -7,6 +7,7 @@ FsclError
 ├── DataError              images, classes or archives that cannot serve what was asked
 ├── StorageError           a file that is truncated, tampered with, or of another version
 ├── RunError               a run directory that cannot be started or continued
+│   └── OtherRun               the directory holds a run of another configuration
 ├── Divergence             a loss that is no longer a finite number
 └── Interrupted            stopped by the user; what was done is saved
 """
@@ -41,6 +42,10 @@ class StorageError(FsclError):
 
 class RunError(FsclError):
     """A run directory cannot be started or continued."""
+
+
+class OtherRun(RunError):  # noqa: N818
+    """The directory holds a run of another configuration or version."""
 
 
 class Divergence(FsclError):  # noqa: N818

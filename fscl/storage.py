@@ -67,7 +67,7 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     """Read what `write_json` wrote, or say what is wrong with the file."""
     try:
         content = json.loads(_read_bounded(path, MAX_JSON_BYTES).decode())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(
             f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy."
         ) from error

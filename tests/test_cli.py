@@ -1,5 +1,7 @@
 """The command line: quick help, one-sentence errors, exit codes, paths as the last line."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -71,6 +73,28 @@ def test_an_unknown_option_exits_with_two():
 def test_failure_is_one_sentence_and_exit_code_one(tmp_path: Path):
     ended = fscl("report", str(tmp_path), code=1)
     assert ended.stderr == f"fscl: {tmp_path} is not a run directory: it has no run.json. `fscl run` makes one.\n"
+
+
+@pytest.mark.parametrize("arguments", [["run", "glyphs-quick"], ["train", "glyphs-protonet", "base.train.steps=1"]])
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path, arguments: list[str]):
+    (tmp_path / "file").write_text("mine")
+    ended = fscl(*arguments, "--out", str(tmp_path / "file"), code=1)
+    assert ended.stderr.startswith("fscl: cannot ")
+    assert str(tmp_path / "file") in ended.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_ctrl_c_anywhere_is_one_sentence_and_exit_code_one(tmp_path: Path):
+    command = [sys.executable, "-c", "from fscl.cli import main; main()", "data", "info", "glyphs"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "FSCL_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()  # it is at work
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "fscl: stopped.\n"
+    assert process.returncode == 1
 
 
 def test_a_run_prints_a_table_and_the_report_last_and_no_progress_off_a_terminal(tmp_path: Path):

@@ -26,12 +26,23 @@ def test_all_errors_are_named_at_once_with_suggestions():
             "sed": 3,
             "stream": {"n_ways": 5, "n_tasks": 0},
             "run": {"methods": ["tsc", "jiont"]},
-            "base": {"learner": {"method": "maml", "inner_step": 3}, "train": {"step": 1}},
-            "dials": {"tsc": {"strenght": 0.1, "slow_rate": 2}, "prototypes": {"steps": 3}},
+            "data": {"name": "omniglto"},
+            "base": {
+                "learner": {"method": "maml", "inner_step": 3},
+                "train": {"step": 1},
+                "network": {"backbone": "resnet18", "width": 4},
+            },
+            "dials": {
+                "tsc": {"strenght": 0.1, "slow_rate": 2},
+                "prototypes": {"steps": 3},
+                "all": {"strength": float("inf"), "betas": [0.5, 2.0]},
+                "fsw": {"embedding_steps": -5},
+                "al": {},
+            },
         }
     )
     text = "\n".join(found)
-    assert len(found) == 9
+    assert len(found) == 16
     for part in (
         "sed: no such key. Did you mean 'seed'?",
         "stream.n_ways: no such key. Did you mean 'n_way'?",
@@ -42,6 +53,12 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "dials.tsc.strenght: no such key. Did you mean 'strength'?",
         "dials.tsc.slow_rate: input should be less than or equal to 1",
         "method 'prototypes' has no dials",
+        "data.name: input should be 'glyphs', 'omniglot' or 'folder'. Did you mean 'omniglot'?",
+        "dials.all.strength: input should be a finite number",
+        "dials.all.betas.1: input should be less than 1",
+        "dials.fsw.embedding_steps: input should be greater than or equal to 0",
+        "dials.al: no method with dials named 'al'. Did you mean 'all'?",
+        "base.network: resnet18 needs a width of at least 8",
     ):
         assert part in text
 
@@ -107,6 +124,27 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         load_config("glyphs-quik")
     with pytest.raises(ConfigError, match="cannot read the configuration"):
         load_config("missing.toml")
+
+
+def test_a_base_learner_that_does_not_exist_is_answered_with_the_nearest():
+    assert problems({"base": {"learner": {"method": "mamll"}}}) == [
+        "  - base.learner.method: there is no 'mamll'. Did you mean 'maml'? Known: protonet, maml."
+    ]
+    assert "base.learner.method: is needed" in problems({"base": {"learner": {"inner_steps": 3}}})[0]
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000, "5\nseed=3"])
+def test_an_override_that_toml_cannot_read_is_taken_as_a_word_and_refused(value: str):
+    with pytest.raises(ConfigError, match=r"stream\.n_tasks: "):
+        load_config("glyphs-quick", [f"stream.n_tasks={value}"])
+
+
+def test_new_instances_are_learned_without_replay_unless_it_is_asked_for():
+    config = make_config({"stream": {"setting": "new_instance"}, "dials": {"head": {"memory_per_class": 3}}})
+    memory = {method: dials.memory_per_class for method in METHODS if (dials := config.dials_of(method)) is not None}
+    assert memory["tsc"] == memory["fsw"] == memory["sequential"] == 0
+    assert memory["joint"] == memory["replay"] == memory["naive"] == "all"
+    assert memory["head"] == 3
 
 
 def test_settings_that_would_have_no_effect_are_refused():

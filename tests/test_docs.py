@@ -1,20 +1,17 @@
 """What the documentation says is what the library does."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from fscl.continual.base import ContinualLearner
 from fscl.continual.methods import METHODS
-from fscl.data.stream import StreamSpec, sample_stream
-from fscl.evaluation.metrics import final_accuracy
-from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import shipped_configs
-from fscl.nets.network import NetworkSpec, init_network
-from fscl.rng import generator
-from tests.conftest import ROOT, noise_pool
+from fscl.nets.network import Network
+from tests.conftest import ROOT
+from tests.test_contract import CONTRACT, base
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -31,17 +28,15 @@ def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
     assert curve[-1] > 0.75  # chance is 0.05
 
 
-def test_the_example_of_adding_a_method_keeps_the_contract():
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
+def test_the_example_of_adding_a_method_keeps_the_contract(
+    check: Callable[[str, Network], None], monkeypatch: pytest.MonkeyPatch
+):
     names: dict[str, type[ContinualLearner]] = {}
     exec(compile(python_blocks("docs/adding-a-method.md")[1], "adding-a-method.md", "exec"), names)
-    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "base"))
-    learner = names["NearestExample"](network)  # type: ignore[call-arg]
-    pool = noise_pool()
-    stream = sample_stream(pool, StreamSpec(n_tasks=3, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
-    assert final_accuracy(evaluate_stream(learner, stream, pool).top1) > 0.4
-    again = names["NearestExample"](network)  # type: ignore[call-arg]
-    again.restore(learner.state())
-    assert torch.equal(again.predict(pool.images[:9]), learner.predict(pool.images[:9]))
+    example = names["NearestExample"]
+    monkeypatch.setattr("tests.test_contract.fresh", lambda method, network, **dials: example(network))  # type: ignore[call-arg]
+    check("the example", base("batch"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fscl.data.episode import Episode, sample_episode
 from fscl.data.pool import ClassPool, Splits, split_classes
-from fscl.errors import DataError, Divergence, Interrupted, RunError, StorageError
+from fscl.errors import ConfigError, DataError, Divergence, Interrupted, RunError, StorageError
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.protonet import ProtoNet, prototype_scores
@@ -232,6 +232,11 @@ def test_ways_that_the_split_cannot_serve_are_refused_before_training(splits: Sp
     with pytest.raises(DataError, match="validation of meta-training needs 6 classes"):
         train(splits, tmp_path / "c", spec=QUICK.model_copy(update={"validation_way": 6}))
     assert not (tmp_path / "c").exists()
+
+
+def test_maml_is_validated_with_as_many_ways_as_its_head_has_rows(splits: Splits, tmp_path: Path):
+    with pytest.raises(ConfigError, match="has 2 rows"):
+        train(splits, tmp_path / "c", Maml(), QUICK.model_copy(update={"n_way": 2}))
 
 
 def test_the_cosine_schedule_begins_at_the_rate_and_ends_near_zero():

@@ -122,6 +122,23 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path):
         Network.load(tmp_path / "n.safetensors")
 
 
+@pytest.mark.parametrize("width", [4, 9, 12, 20, 25])
+def test_group_normalisation_takes_any_width(width: int):
+    network = small_network("group", width=width)
+    assert network.embed(torch.zeros(2, 1, 16, 16, dtype=torch.uint8)).shape == (2, width)
+
+
+def test_batchnorm_refuses_to_learn_from_one_value():
+    network = small_network("batch", backbone="resnet18", width=8, size=32)
+    with pytest.raises(DataError, match="one image whose map is a single pixel"):
+        network.features(network.to_input(torch.zeros(1, 1, 32, 32, dtype=torch.uint8)))
+
+
+def test_a_resnet_too_narrow_for_torch_is_refused():
+    with pytest.raises(ValueError, match="at least 8"):
+        NetworkSpec(backbone="resnet18", width=4)
+
+
 def test_growing_a_head_leaves_its_rows_as_they_were_and_draws_the_same_new_ones():
     rows = [generator(0, "row", label) for label in range(5)]
     first = grow_head(empty_head(4), 2, rows)

@@ -155,10 +155,19 @@ def test_one_more_sequence_leaves_the_others_as_they_were(finished: RunRecord, t
     assert fewer.cells()[cell]["result"] == finished.cells()[cell]["result"]
 
 
+def begun(folder: Path) -> RunRecord:
+    """A run directory without cells."""
+    record = RunRecord(folder)
+    spec = {"hash": "b", "spec": {}, "origin": "o", "summary": ""}
+    data = {"pool": "p", "hash": "h", "classes": 2}
+    record.begin({"config": {"name": "toy"}, "versions": {}, "data": data, "base": spec, "streams": []})
+    return record
+
+
 def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path):
-    record = RunRecord(tmp_path)
+    record = begun(tmp_path)
     record.append(Cell("tsc", 0), {"top1": [[1.0]]}, {})
-    with (tmp_path / "cells.jsonl").open("a") as file:
+    with record.cells_path.open("a") as file:
         file.write('{"method": "tsc", "sequ')
     before = record.cells_path.read_bytes()
     assert set(record.cells()) == {Cell("tsc", 0)}
@@ -168,13 +177,66 @@ def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path):
     assert set(record.cells()) == {Cell("tsc", 0), Cell("tsc", 1)}
 
 
-def test_an_altered_result_is_refused(tmp_path: Path):
-    record = RunRecord(tmp_path)
-    record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {})
-    path = tmp_path / "cells.jsonl"
-    path.write_text(path.read_text().replace("0.5", "0.9"))
+@pytest.mark.parametrize(
+    ("old", "new"), [("0.5", "0.9"), ('"tsc"', '"joint"'), ('"sequence":0', '"sequence":1'), ("7.0", "1.0")]
+)
+def test_an_altered_cell_is_refused_whatever_was_altered(tmp_path: Path, old: str, new: str):
+    record = begun(tmp_path)
+    record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {"learn_seconds": [7.0]})
+    text = record.cells_path.read_text()
+    assert old in text
+    record.cells_path.write_text(text.replace(old, new))
     with pytest.raises(StorageError, match=r"line 1 was altered"):
         record.cells()
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe", b"[]", b"3", b"{}", b'{"digest": 1, "method": "x", "sequence": {}}', b"[" * 100_000]
+)
+def test_a_line_that_is_no_cell_is_refused_by_its_number(tmp_path: Path, line: bytes):
+    record = begun(tmp_path)
+    record.cells_path.write_bytes(line + b"\n")
+    with pytest.raises(StorageError, match=r"cells\.jsonl, line 1 is not a finished cell"):
+        record.cells()
+
+
+def test_a_cell_that_comes_twice_is_refused(tmp_path: Path):
+    record = begun(tmp_path)
+    for _ in range(2):
+        record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {})
+    with pytest.raises(StorageError, match="line 2 repeats tsc on sequence 0"):
+        record.cells()
+
+
+def test_cells_of_another_run_are_refused(finished: RunRecord, tmp_path: Path):
+    record = begun(tmp_path)
+    record.cells_path.write_bytes(finished.cells_path.read_bytes())
+    with pytest.raises(StorageError, match="belongs to another run"):
+        record.cells()
+
+
+def test_results_without_their_description_are_not_adopted(finished: RunRecord, tmp_path: Path):
+    for name in ("base.safetensors", "cells.jsonl"):
+        (tmp_path / name).write_bytes((finished.folder / name).read_bytes())
+    with pytest.raises(RunError, match=r"has cells\.jsonl but no run\.json"):
+        run_experiment(tiny(seed=5), tmp_path)
+    assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("text", ["{}", '{"kind": "run", "schema": 1}', '{"kind": "run", "schema": 1, "config": 3}'])
+def test_a_damaged_description_is_refused_by_name(finished: RunRecord, tmp_path: Path, text: str):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(StorageError, match=r"run\.json"):
+        RunRecord(tmp_path).about()
+
+
+def test_a_cell_that_diverges_leaves_the_others_to_finish(tmp_path: Path):
+    config = tiny(run__methods=["replay", "prototypes"], run__n_sequences=1, dials={"replay": {"learning_rate": 1e30}})
+    with pytest.raises(
+        RunError, match=r"1 of 2 cells failed; 1 finished ones are kept\. The first said: replay diverged"
+    ):
+        run_experiment(config, tmp_path / "run", workers=1)
+    assert set(RunRecord(tmp_path / "run").cells()) == {Cell("prototypes", 0)}
 
 
 def test_two_processes_cannot_write_one_run(tmp_path: Path):
@@ -186,8 +248,13 @@ def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, t
     network, about = Network.load(finished.network_path)
     about["train_classes"] += Stream.load(finished.stream_path(0)).tasks[0].classes
     network.save(tmp_path / "leaky.safetensors", about)
+    leaky = tiny(base={"use": str(tmp_path / "leaky.safetensors")})
     with pytest.raises(ConfigError, match=r"was trained on 2 of the stream's classes"):
-        run_experiment(tiny(base={"use": str(tmp_path / "leaky.safetensors")}), tmp_path / "leaky")
+        run_experiment(leaky, tmp_path / "leaky")
+    about["train_classes"], about["validation_classes"] = [], about["train_classes"]
+    network.save(tmp_path / "leaky.safetensors", about)
+    with pytest.raises(ConfigError, match=r"was chosen on 2 of the stream's classes"):
+        run_experiment(leaky, tmp_path / "leaky")
     assert not (tmp_path / "leaky" / "run.json").exists()
 
 

@@ -51,6 +51,8 @@ class ContinualLearner(ABC):
         """Refuse what cannot be learned, before anything changes."""
         if len(support) == 0:
             raise DataError("a task needs at least one example, and this one has none.")
+        if support.labels.dtype != torch.int64:
+            raise DataError(f"labels are int64, but these are {support.labels.dtype}. Convert them with labels.long().")
         if len(support.images) != len(support.labels):
             raise DataError(
                 f"a task needs one label an image, but has {len(support.images)} and {len(support.labels)}."
@@ -72,9 +74,3 @@ def expect_keys(tensors: dict[str, Tensor], keys: set[str], what: str) -> None:
     if tensors.keys() != keys:
         wrong = sorted(tensors.keys() ^ keys)
         raise StorageError(f"this state is not one of {what}: {wrong[0]!r} is missing or too many.")
-
-
-def class_means(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Sums (n_classes, n_features) and counts (n_classes,) of features by label."""
-    sums = torch.zeros(n_classes, features.shape[1], dtype=features.dtype).index_add_(0, labels, features)
-    return sums, torch.bincount(labels, minlength=n_classes)

@@ -14,7 +14,7 @@ Departs from the paper, or settles what it leaves open:
 - prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,6 +30,9 @@ from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.rng import generator
+
+Count = Annotated[int, Field(ge=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 FINITE_CHECK_EVERY = 50  # steps; a check each step would cost more than it tells
 
@@ -48,18 +51,18 @@ class Dials(BaseModel):
         start: "base" begins at the meta-trained weights, "random" at fresh ones.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     slow_rate: float = Field(default=0.01, ge=0, le=1)
-    embedding_steps: int | Literal["all"] = 100
+    embedding_steps: Count | Literal["all"] = 100
     steps: int = Field(default=500, ge=1)
     learning_rate: float = Field(default=5e-4, gt=0)
-    betas: tuple[float, float] = (0.5, 0.999)
+    betas: tuple[Decay, Decay] = (0.5, 0.999)
     regulariser: RegulariserName = "none"
     strength: float = Field(default=0.0, ge=0)
     gate_slope: float = Field(default=1.0, ge=0)
     activity_scale: ActivityScale = "layer"
-    memory_per_class: int | Literal["all"] = "all"
+    memory_per_class: Count | Literal["all"] = "all"
     start: Literal["base", "random"] = "base"
 
     @property

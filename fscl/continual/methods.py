@@ -10,7 +10,7 @@ from typing import Any
 from fscl.continual.base import ContinualLearner
 from fscl.continual.consolidation import Consolidation, Dials
 from fscl.continual.prototypes import Prototypes
-from fscl.errors import unknown_name
+from fscl.errors import MisuseError, unknown_name
 from fscl.nets.network import Network
 
 TSC_PAPER = "Wang, Li, Zhong, Zhu 2021"
@@ -84,6 +84,8 @@ def make_learner(name: str, network: Network, *, seed: int, dials: Mapping[str, 
     """
     method = find_method(name)
     if method.dials is None:
+        if dials:
+            raise MisuseError(f"method {name!r} has no dials, but got {', '.join(dials)}.")
         return Prototypes(network)
     chosen = Dials.model_validate(method.dials.model_dump() | dict(dials or {}))
     return Consolidation(network, chosen, seed=seed, name=name)

@@ -7,8 +7,9 @@ meta-trained embedding: Snell et al. 2017). Costs one pass over the shots, and k
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner, LearnerState, class_means, expect_keys
+from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
 from fscl.data.pool import Examples
+from fscl.nets.fast import class_sums
 from fscl.nets.network import Network
 
 
@@ -27,14 +28,16 @@ class Prototypes(ContinualLearner):
     def learn_task(self, support: Examples) -> None:
         self._check_support(support)
         n_classes = max(self.n_classes, int(support.labels.max()) + 1)
-        sums, counts = class_means(self.network.embed(support.images), support.labels, n_classes)
+        sums, counts = class_sums(self.network.embed(support.images), support.labels, n_classes)
         sums[: self.n_classes] += self.sums
         counts[: self.n_classes] += self.counts
         self.sums, self.counts = sums, counts
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
-        return -torch.cdist(self.network.embed(images), self.sums / self.counts[:, None])
+        means = self.sums / self.counts[:, None]
+        # the other modes of cdist take another route for large batches, and so give other last bits
+        return -torch.cdist(self.network.embed(images), means, compute_mode="donot_use_mm_for_euclid_dist")
 
     def state(self) -> LearnerState:
         return LearnerState({"sums": self.sums.clone(), "counts": self.counts.clone()}, {"method": "prototypes"})

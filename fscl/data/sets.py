@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fscl.data.folder import load_split_folder
+from fscl.data.folder import load_folder, load_split_folder
 from fscl.data.glyphs import load_glyphs
 from fscl.data.omniglot import fetch_omniglot, find_omniglot, load_omniglot
-from fscl.data.pool import Splits
+from fscl.data.pool import Splits, split_classes
 from fscl.errors import MisuseError, unknown_name
 
 LoadProgress = Callable[[int, int], None]
@@ -26,15 +26,18 @@ class DataSpec(BaseModel):
     split: Literal["paper", "official", "vinyals"] | None = None
     path: str | None = None
     channels: Literal[1, 3] | None = None
+    bad_files: Literal["refuse", "skip"] | None = None
 
     @model_validator(mode="after")
     def _keys_belong_to_their_set(self) -> "DataSpec":
-        owners = {"split": "omniglot", "path": "folder", "channels": "folder"}
+        owners = {"split": "omniglot", "path": "folder", "channels": "folder", "bad_files": "folder"}
         for key, owner in owners.items():
             if getattr(self, key) is not None and self.name != owner:
                 raise ValueError(f"{key} belongs to data.name = {owner!r}, but data.name is {self.name!r}")
         if self.name == "folder" and self.path is None:
-            raise ValueError("data.name = 'folder' needs path, a folder that holds train/, val/ and test/")
+            raise ValueError(
+                "data.name = 'folder' needs path: a folder with one sub-folder a class, or with train/val/test"
+            )
         return self
 
 
@@ -57,7 +60,12 @@ def _load_omniglot(spec: DataSpec, progress: LoadProgress | None) -> Splits:
 
 
 def _load_folder(spec: DataSpec, progress: LoadProgress | None) -> Splits:
-    return load_split_folder(Path(spec.path or ""), image_size=spec.image_size, channels=spec.channels or 1)
+    """From `train|val|test/<class>`, or from one sub-folder a class: then all are for testing, and the base is another's."""
+    path, channels, bad_files = Path(spec.path or ""), spec.channels or 1, spec.bad_files or "refuse"
+    if (path / "train").is_dir() and (path / "test").is_dir():
+        return load_split_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files)
+    pool = load_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files)
+    return split_classes(pool, train=[], validation=[], test=range(len(pool)))
 
 
 def _find_omniglot() -> str | None:
@@ -78,7 +86,7 @@ DATA_SETS: dict[str, DataSet] = {
         fetch_omniglot,
     ),
     "folder": DataSet(
-        "Your own pictures: train/, val/ and test/, each with one sub-folder a class.",
+        "Your own pictures, one sub-folder a class; or train/, val/ and test/ with one sub-folder a class each.",
         _load_folder,
         lambda: "wherever you say",
     ),

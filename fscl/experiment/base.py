@@ -53,6 +53,7 @@ def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repor
         "validation_accuracy": trained.best_accuracy,
         "licence": "MIT",
         "train_classes": list(splits.train.class_names),
+        "validation_classes": list(splits.validation.class_names),
     }
     return trained.network, about
 
@@ -97,12 +98,17 @@ def _test_accuracies(config: Config, network: Network, splits: Splits, reporter:
 
 
 def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:
-    """A base must never have been trained on the classes of the stream."""
-    if dict(about.get("data", {})).get("name") != config.data.name:
+    """A base must never have been trained on the classes of the stream, nor chosen on those of a test stream."""
+    origin = dict(about.get("data", {}))
+    if (origin.get("name"), origin.get("path")) != (config.data.name, config.data.path):
         return
-    shared = set(about.get("train_classes", [])) & set(pool.class_names)
-    if shared:
-        raise ConfigError(
-            f"the base was trained on {len(shared)} of the stream's classes, such as {min(shared)!r}: its figures would not "
-            "count. Use the split that the base was trained with, or train one on this split."
-        )
+    seen = {"trained": about.get("train_classes", [])}
+    if config.run.split == "test":
+        seen["chosen"] = about.get("validation_classes", [])
+    for how, classes in seen.items():
+        shared = set(classes) & set(pool.class_names)
+        if shared:
+            raise ConfigError(
+                f"the base was {how} on {len(shared)} of the stream's classes, such as {min(shared)!r}: its figures would "
+                "not count. Use the split that the base was made with, or train one on this split."
+            )

@@ -3,13 +3,11 @@
 Defaults < file < `key=value` overrides. A misspelt key or name is answered with the nearest known one.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,13 +15,16 @@ from fscl.continual.consolidation import Dials
 from fscl.continual.methods import METHODS, find_method
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec
-from fscl.errors import ConfigError, UnknownName, suggestion
+from fscl.errors import ConfigError, UnknownName, suggestion, unknown_name
+from fscl.experiment.explain import explain
 from fscl.meta.maml import Maml
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.train import TrainSpec
+from fscl.nets.network import check_width
 from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
+REPLAY_BY_NATURE = ("joint", "naive", "replay")  # methods that are nothing without earlier examples
 
 
 def _known_method(name: str) -> str:
@@ -35,10 +36,11 @@ def _known_method(name: str) -> str:
 
 
 def _has_dials(name: str) -> str:
-    if name == "all":
-        return name
-    if find_method(_known_method(name)).dials is None:
+    known = ["all", *(method for method, row in METHODS.items() if row.dials is not None)]
+    if name in METHODS and name not in known:
         raise ValueError(f"method {name!r} has no dials.")
+    if name not in known:
+        raise ValueError(str(unknown_name("method with dials", name, known)))
     return name
 
 
@@ -52,6 +54,11 @@ class NetworkConfig(_Section):
     backbone: Literal["conv4", "resnet18"] = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
     norm: NormName = "group"
+
+    @model_validator(mode="after")
+    def _width_fits(self) -> "NetworkConfig":
+        check_width(self.backbone, self.width)
+        return self
 
 
 class BaseConfig(_Section):
@@ -101,10 +108,15 @@ class Config(_Section):
     dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
 
     def dials_of(self, method: str) -> Dials | None:
-        """The dials of a method here: its row of the table < `dials.all` < `dials.<method>`."""
+        """The dials of a method here: its row of the table < `dials.all` < `dials.<method>`.
+
+        As in the TSC paper, new instances of known classes are learned without replay, unless replay is what the method is.
+        """
         dials = METHODS[method].dials
         if dials is None:
             return None
+        if self.stream.setting == "new_instance" and method not in REPLAY_BY_NATURE:
+            dials = dials.model_copy(update={"memory_per_class": 0})
         for section in ("all", method):
             given = self.dials.get(section)
             if given is not None:
@@ -146,7 +158,7 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        problems = [_explain(tuple(problem["loc"]), problem["type"], problem["msg"]) for problem in error.errors()]
+        problems = list(dict.fromkeys(explain(problem, Config) for problem in error.errors()))
         count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
         raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems)) from error
 
@@ -174,7 +186,7 @@ def _read(name_or_path: str) -> tuple[str, str]:
 def _parse(source: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source} is not valid TOML: {error}.") from error
 
 
@@ -184,41 +196,13 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if not equals or not all(parts):
         raise ConfigError(f"the override {override!r} is not of the form key=value, such as stream.n_tasks=5.")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()  # a bare word is a string
+        table = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        table = {}
+    parsed = table["value"] if table.keys() == {"value"} else value.strip()  # a bare word is a string
     section = content
     for part in parts[:-1]:
         section = section.setdefault(part, {})
         if not isinstance(section, dict):
             raise ConfigError(f"the override {override!r} goes into {part!r}, which is a value and not a section.")
     section[parts[-1]] = parsed
-
-
-def _explain(location: tuple[int | str, ...], kind: str, message: str) -> str:
-    where = ".".join(str(part) for part in location if part != "[key]") or "the whole"
-    message = message.removeprefix("Value error, ")
-    if kind == "extra_forbidden":
-        return f"{where}: no such key.{_nearest(str(location[-1]), _keys_at(location[:-1]))}"
-    return f"{where}: {message[:1].lower() + message[1:]}"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else f" Known here: {', '.join(known)}." if known else ""
-
-
-def _keys_at(location: tuple[int | str, ...]) -> list[str]:
-    """The keys of the section that a validation error points into."""
-    annotation: Any = Config
-    for part in location:
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            annotation = annotation.model_fields[str(part)].annotation if part in annotation.model_fields else None
-        elif get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif get_origin(annotation) in (Union, UnionType):
-            tagged = {option.model_fields["method"].default: option for option in get_args(annotation)}
-            annotation = tagged.get(part)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return sorted(annotation.model_fields)
-    return []

@@ -19,7 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fscl.errors import RunError, StorageError
+from pydantic import BaseModel, ValidationError
+
+from fscl.errors import OtherRun, RunError, StorageError
 from fscl.storage import canonical_json, digest, read_json, write_bytes, write_json
 
 MUST_NOT_MIX = ("fscl", "torch")  # results of different versions of these do not belong in one table
@@ -32,9 +34,26 @@ class Cell:
     method: str
     sequence: int
 
-    @property
-    def key(self) -> str:
-        return f"{self.method}/{self.sequence}"
+
+class _DataAbout(BaseModel):
+    pool: str
+    hash: str
+    classes: int
+
+
+class _BaseAbout(BaseModel):
+    hash: str
+    spec: dict[str, Any]
+    origin: str
+    summary: str
+
+
+class _About(BaseModel):
+    config: dict[str, Any]
+    versions: dict[str, str]
+    data: _DataAbout
+    base: _BaseAbout
+    streams: list[str]
 
 
 @dataclass(frozen=True)
@@ -42,6 +61,10 @@ class RunRecord:
     """A run directory."""
 
     folder: Path
+
+    @property
+    def about_path(self) -> Path:
+        return self.folder / "run.json"
 
     @property
     def network_path(self) -> Path:
@@ -64,31 +87,43 @@ class RunRecord:
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""
-        path = self.folder / "run.json"
-        if not path.exists():
-            write_json(path, "run", about)
+        if not self.about_path.exists():
+            self.refuse_strays()
+            write_json(self.about_path, "run", about)
             return
-        before = read_json(path, "run")
-        changed = _first_difference(before, about)
+        changed = _first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
             key, old, new = changed
-            raise RunError(
+            raise OtherRun(
                 f"{self.folder} holds a run with {key} = {old!r}, but now it is {new!r}. Use the old value, or another "
                 "folder with --out."
             )
 
+    def refuse_strays(self) -> None:
+        """Results of a run that nobody can name any more must not become those of another."""
+        strays = [path.name for path in (self.cells_path, self.network_path, self.results_path) if path.exists()]
+        if strays and not self.about_path.exists():
+            raise RunError(
+                f"{self.folder} has {strays[0]} but no run.json, so nobody can tell what was run. Use another folder with "
+                "--out, or empty this one."
+            )
+
     def about(self) -> dict[str, Any]:
         """What `begin` wrote."""
-        path = self.folder / "run.json"
-        if not path.exists():
+        if not self.about_path.exists():
             raise RunError(f"{self.folder} is not a run directory: it has no run.json. `fscl run` makes one.")
-        return read_json(path, "run")
+        content = read_json(self.about_path, "run")
+        try:
+            return _About.model_validate(content).model_dump()
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StorageError(f"{self.about_path} is damaged: {where}: {first['msg']}.") from error
 
     def append(self, cell: Cell, result: Mapping[str, Any], cost: Mapping[str, Any]) -> None:
         """Add a finished cell, on disk when this returns."""
-        line = canonical_json(
-            {"method": cell.method, "sequence": cell.sequence, "digest": digest(result), "result": result, "cost": cost}
-        )
+        entry = {"method": cell.method, "sequence": cell.sequence, "result": result, "cost": cost}
+        line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
         with self.cells_path.open("ab") as file:
             file.write(line.encode() + b"\n")
             file.flush()
@@ -99,19 +134,29 @@ class RunRecord:
         path = self.cells_path
         if not path.exists():
             return {}
-        whole = path.read_text("utf-8").rpartition("\n")[0]
+        identity = self._identity()
+        whole = path.read_bytes().rpartition(b"\n")[0]
         found: dict[Cell, dict[str, Any]] = {}
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 entry = json.loads(line)
-                sound = entry["digest"] == digest(entry["result"])
-                cell = Cell(entry["method"], entry["sequence"])
-            except (ValueError, KeyError, TypeError) as error:
+                sealed = entry.pop("digest")
+                cell = Cell(str(entry["method"]), int(entry["sequence"]))
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise StorageError(f"{path}, line {number} is not a finished cell ({error}).") from error
-            if not sound:
-                raise StorageError(f"{path}, line {number} was altered: its digest does not match its result.")
+            if sealed != digest([identity, entry]):
+                raise StorageError(
+                    f"{path}, line {number} was altered, or belongs to another run: its digest is wrong."
+                )
+            if cell in found:
+                raise StorageError(f"{path}, line {number} repeats {cell.method} on sequence {cell.sequence}.")
             found[cell] = entry
         return found
+
+    def _identity(self) -> str:
+        """What makes this run another than others."""
+        about = self.about()
+        return digest([about[key] for key in ("config", "data", "base", "streams")])
 
     def drop_torn_line(self) -> None:
         """Cut off a last line that a kill left unfinished. For the process that holds the lock alone."""
@@ -129,8 +174,14 @@ class RunRecord:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One writer at a time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise RunError(
+                f"cannot write to {self.folder}: {error.strerror}. Name another folder with --out."
+            ) from error
+        with file:
             if not _lock(file.fileno()):
                 raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.")
             yield

@@ -7,7 +7,7 @@ workers: every cell depends on the configuration alone and is computed on one th
 import multiprocessing
 import os
 import threading
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from fscl.data.pool import ClassPool
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, sample_stream
-from fscl.errors import Interrupted, RunError
+from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
 from fscl.experiment.base import obtain_base, refuse_leak
 from fscl.experiment.config import Config
@@ -52,6 +52,7 @@ def run_experiment(
             splits = load_splits(config.data, stage.update)
         pool = splits.pool(config.run.split)
         streams = sample_streams(config, pool)
+        record.refuse_strays()
         if record.network_path.exists():
             network, origin = Network.load(record.network_path)
         else:
@@ -85,7 +86,7 @@ def _about(
         "versions": versions(),
         "data": {"pool": pool.name, "hash": pool.content_hash, "classes": len(pool)},
         "base": {
-            "hash": tensor_digest(network.params),
+            "hash": tensor_digest(network.tensors()),
             "spec": network.spec.model_dump(mode="json"),
             "origin": digest(origin),
             "summary": origin.get("summary", ""),
@@ -103,10 +104,14 @@ def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: in
         over = threading.Event()
         counter = threading.Thread(target=_count, args=(ticks, stage, work, over), daemon=True)
         counter.start()
+        failures: list[FsclError] = []
         try:
             futures = [executor.submit(worker.compute, cell) for cell in pending]
             for future in as_completed(futures):
-                _keep(record, future)
+                try:
+                    record.append(*future.result())
+                except FsclError as error:  # the other cells are none the worse for it
+                    failures.append(error)
         except KeyboardInterrupt as error:
             _abandon(executor)
             done = len(record.cells())
@@ -123,11 +128,11 @@ def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: in
             over.set()
             counter.join()
         executor.shutdown()
-
-
-def _keep(record: RunRecord, future: "Future[tuple[Cell, dict[str, Any], dict[str, Any]]]") -> None:
-    cell, result, cost = future.result()
-    record.append(cell, result, cost)
+    if failures:
+        raise RunError(
+            f"{len(failures)} of {len(pending)} cells failed; {len(record.cells())} finished ones are kept. The first said: "
+            f"{failures[0]}"
+        )
 
 
 def _abandon(executor: ProcessPoolExecutor) -> None:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
-from fscl.errors import DataError
+from fscl.errors import RunError
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
@@ -25,53 +26,53 @@ from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
 
 
-@dataclass(frozen=True)
-class _Workplace:
-    """What a worker loads once."""
+@dataclass(frozen=True, eq=False)
+class _Orders:
+    """What the parent asked of this process."""
 
     config: Config
     record: RunRecord
-    pool: ClassPool
-    network: Network
-    ticks: "Queue[float] | None"
+    ticks: "Queue[float]"
 
 
-_here: _Workplace | None = None  # a process has one workplace; process pools pass it in no other way
+_orders: _Orders | None = None  # a process pool hands them over in no other way
 
 
-def begin(config: Config, folder: Path, ticks: "Queue[float] | None") -> None:
+def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
     """Set up this process; the first call in every worker."""
-    global _here
+    global _orders
     configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
     _die_with_parent()
     _warm_up()
-    record = RunRecord(folder)
-    pool = load_splits(config.data).pool(config.run.split)
-    _here = _Workplace(config, record, pool, Network.load(record.network_path)[0], ticks)
+    _orders = _Orders(config, RunRecord(folder), ticks)
+
+
+@cache
+def _material(orders: _Orders) -> tuple[ClassPool, Network]:
+    """Data and base, loaded with the first cell, so that what is wrong with them is told as an error of that cell."""
+    pool = load_splits(orders.config.data).pool(orders.config.run.split)
+    return pool, Network.load(orders.record.network_path)[0]
 
 
 def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     """Learn and evaluate one cell; its result and its cost."""
-    if _here is None:
-        raise DataError("this worker was not set up")
-    here = _here
-    stream = Stream.load(here.record.stream_path(cell.sequence))
-    dials = here.config.dials_of(cell.method)
+    if _orders is None:
+        raise RunError("this worker was not set up; it is a fault of fscl.")
+    config, record, ticks = _orders.config, _orders.record, _orders.ticks
+    pool, network = _material(_orders)
+    stream = Stream.load(record.stream_path(cell.sequence))
+    dials = config.dials_of(cell.method)
     learner = make_learner(
         cell.method,
-        here.network,
-        seed=child_seed(here.config.seed, "learner", cell.sequence),
+        network,
+        seed=child_seed(config.seed, "learner", cell.sequence),
         dials=None if dials is None else dials.model_dump(),
     )
     _reset_peak_memory()
-    ticks = here.ticks
-
-    def tell(n_done: int) -> None:
-        if ticks is not None:
-            ticks.put(task_work(here.config, cell.method, n_done - 1))
-
-    outcome = evaluate_stream(learner, stream, here.pool, on_task=tell)
+    outcome = evaluate_stream(
+        learner, stream, pool, on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1))
+    )
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": _peak_memory()}
 
 

@@ -5,6 +5,7 @@ learner is checkpointed, resumed and validated by the same code.
 """
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -18,7 +19,10 @@ from fscl.nets.network import Network, NetworkSpec
 class BaseLearner(BaseModel, ABC):
     """A way to meta-train a network. Subclasses add their settings as fields and a `method` name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    fixed_way: ClassVar[bool] = False
+    """Whether episodes at test must have as many ways as in training."""
 
     @abstractmethod
     def init(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:

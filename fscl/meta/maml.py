@@ -8,7 +8,7 @@ Departs from the paper:
   weights, in training and at test; the paper's code uses those of the query batch, so that test images help each other.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -30,6 +30,8 @@ class Maml(BaseLearner):
         inner_rate: their learning rate (α in the paper, for the mean cross-entropy).
         first_order: treat the inner gradients as constants (FOMAML): cheaper, and a little worse.
     """
+
+    fixed_way: ClassVar[bool] = True  # the head has a row for each way
 
     method: Literal["maml"] = "maml"
     inner_steps: int = Field(default=5, ge=1, le=100)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
 from fscl.meta.base import BaseLearner
-from fscl.nets.fast import Params
+from fscl.nets.fast import Params, class_sums
 from fscl.nets.network import Network, NetworkSpec, init_params
 
 
@@ -42,10 +42,7 @@ class ProtoNet(BaseLearner):
 
 
 def prototype_scores(support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tensor:
-    """Minus the squared distance of each query feature to each class mean, (n_query, n_way).
-
-    |q|² is the same for every class, so it is left out of the product form and added back for exactness of the distance.
-    """
-    sums = torch.zeros(n_way, support.shape[1], dtype=support.dtype).index_add(0, labels, support)
-    means = sums / torch.bincount(labels, minlength=n_way)[:, None]
+    """Minus the squared distance of each query feature to each class mean, (n_query, n_way), in its product form."""
+    sums, counts = class_sums(support, labels, n_way)
+    means = sums / counts[:, None]
     return 2 * query @ means.T - means.square().sum(1) - query.square().sum(1, keepdim=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool
-from fscl.errors import Divergence, Interrupted, RunError
+from fscl.errors import ConfigError, Divergence, Interrupted, RunError
 from fscl.meta.base import BaseLearner
 from fscl.nets.fast import Params, frozen_copy, in_layout, trainable_copy
 from fscl.nets.network import Network, NetworkSpec
@@ -34,7 +34,7 @@ Progress = Callable[[int, int, str], None]
 class TrainSpec(BaseModel):
     """How long and on what episodes to meta-train."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(default=1000, ge=1)
     meta_batch: int = Field(default=1, ge=1, le=1000)
@@ -82,7 +82,7 @@ def meta_train(
 
     Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues.
     """
-    _check_pools(train, validation, spec)
+    _check(learner, train, validation, spec)
     identity = _identity(learner, network_spec, train, validation, spec, seed)
     state = _State.load(checkpoint, identity) if checkpoint.exists() else None
     if state is None:
@@ -96,7 +96,7 @@ def meta_train(
                 state.save(checkpoint, identity)
             if progress is not None:
                 progress(state.step, spec.steps, f"step {state.step}/{spec.steps}, {state.summary()}")
-            if stop.asked and state.step < spec.steps:
+            if stop.asked:
                 state.save(checkpoint, identity)
                 raise Interrupted(
                     f"stopped after step {state.step} of {spec.steps}; the same command continues from there."
@@ -234,7 +234,12 @@ def _with_statistics(network: Network, train: ClassPool, seed: int) -> Network:
     return replace(network, statistics=network.freeze_statistics(network.to_input(train.images[chosen])))
 
 
-def _check_pools(train: ClassPool, validation: ClassPool, spec: TrainSpec) -> None:
+def _check(learner: BaseLearner, train: ClassPool, validation: ClassPool, spec: TrainSpec) -> None:
+    if learner.fixed_way and spec.validation_way != spec.n_way:
+        raise ConfigError(
+            f"the head of {type(learner).__name__} has {spec.n_way} rows (n_way), so validation_way must be as many, "
+            f"but it is {spec.validation_way}."
+        )
     train.require(n_classes=spec.n_way, n_images=spec.n_shot + spec.n_query, purpose="meta-training")
     validation.require(
         n_classes=spec.validation_way,

@@ -66,3 +66,9 @@ def empty_head(n_features: int, dtype: torch.dtype = torch.float32) -> Params:
 def linear(head: Mapping[str, Tensor], features: Tensor) -> Tensor:
     """Scores (n, n_rows) of features (n, n_features)."""
     return torch.nn.functional.linear(features, head["weight"], head["bias"])
+
+
+def class_sums(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Sums (n_classes, n_features) and counts (n_classes,) of features by label; their ratio is the class means."""
+    sums = torch.zeros(n_classes, features.shape[1], dtype=features.dtype).index_add(0, labels, features)
+    return sums, torch.bincount(labels, minlength=n_classes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -25,6 +25,13 @@ BACKBONES: dict[str, type[Conv4 | ResNet18]] = {"conv4": Conv4, "resnet18": ResN
 PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
 
 
+def check_width(backbone: str, width: int) -> None:
+    """Refuse a width that the backbone cannot have."""
+    if backbone == "resnet18" and width < 8:
+        # torch 2.13 corrupts memory in the backward pass of a 1×1, stride-2 convolution of fewer channels
+        raise ValueError(f"resnet18 needs a width of at least 8, but it is {width}")
+
+
 class NetworkSpec(BaseModel):
     """The shape of a network."""
 
@@ -35,6 +42,11 @@ class NetworkSpec(BaseModel):
     norm: NormName = "group"
     channels: int = Field(default=1, ge=1, le=16)
     image_size: int = Field(default=32, ge=16, le=512)
+
+    @model_validator(mode="after")
+    def _width_fits(self) -> "NetworkSpec":
+        check_width(self.backbone, self.width)
+        return self
 
 
 @lru_cache(maxsize=16)
@@ -81,7 +93,8 @@ class Network:
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != expected:
             raise DataError(
                 f"the network takes uint8 images of shape {expected}, but got {images.dtype} of shape "
-                f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size}."
+                f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size} and "
+                f"{self.spec.channels} channel(s)."
             )
         return images.to(self.dtype).div_(255).to(memory_format=torch.channels_last)
 
@@ -132,10 +145,12 @@ class Network:
 
     def save(self, path: Path, details: Mapping[str, Any] | None = None) -> None:
         """Write the network as one safetensors file; `details` is any JSON value that says where it comes from."""
-        tensors = {f"params/{name}": tensor for name, tensor in self.params.items()}
-        tensors |= {f"head/{name}": tensor for name, tensor in (self.head or {}).items()}
-        tensors |= {f"statistics/{name}": tensor for name, tensor in (self.statistics or {}).items()}
-        save_tensors(path, "network", tensors, {"spec": self.spec.model_dump(), "about": dict(details or {})})
+        save_tensors(path, "network", self.tensors(), {"spec": self.spec.model_dump(), "about": dict(details or {})})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor of the network by name."""
+        groups = {"params": self.params, "head": self.head or {}, "statistics": self.statistics or {}}
+        return {f"{group}/{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}
 
     @classmethod
     def load(cls, path: Path) -> tuple["Network", dict[str, Any]]:

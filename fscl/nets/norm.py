@@ -6,11 +6,14 @@ A layer is told what to normalise with, instead of being switched between modes:
 GroupNorm looks at one image at a time and ignores both.
 """
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from fscl.errors import DataError
 
 Statistics = dict[str, Tensor]
 """For each BatchNorm layer by name: its mean and variance, stacked as (2, channels)."""
@@ -21,11 +24,14 @@ GROUP_SIZE = 8  # channels in a group
 
 
 class GroupNorm(nn.Module):
-    """Normalises groups of eight channels within one image (Wu and He 2018)."""
+    """Normalises groups of about eight channels within one image (Wu and He 2018)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.groups = max(1, channels // GROUP_SIZE)
+        self.groups = math.gcd(
+            channels, channels // GROUP_SIZE
+        )  # so that they divide any width; below eight, one group
+        self.groups = self.groups if channels >= GROUP_SIZE else 1
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
@@ -45,6 +51,11 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, statistics: Statistics | None, record: Statistics | None) -> Tensor:
         if statistics is not None:
             return self._with(x, *statistics[self.key])
+        if x.numel() == x.shape[1]:
+            raise DataError(
+                "BatchNorm cannot learn from one image whose map is a single pixel: there is nothing to normalise with. "
+                "Give more images or larger ones, or use GroupNorm."
+            )
         if record is not None:
             variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
             record[self.key] = torch.stack([mean, variance])

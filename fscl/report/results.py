@@ -9,7 +9,9 @@ from fscl.data.stream import StreamSpec
 from fscl.errors import StorageError
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.protocol import matrix_from_rows
+from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
+from fscl.nets.network import NetworkSpec
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def read_results(record: RunRecord) -> Results:
     """What a run directory holds, or an error that says which part of it cannot be read."""
     about, cells = record.about(), record.cells()
     try:
-        config = about["config"]
+        about["config"] = config = Config.model_validate(about["config"]).resolved()
+        NetworkSpec.model_validate(about["base"]["spec"])
         methods, n_sequences = tuple(map(str, config["run"]["methods"])), int(config["run"]["n_sequences"])
         outcomes = {
             method: {

@@ -1,0 +1,60 @@
+"""What is wrong with a configuration, in the words of its file: one line a problem, with the nearest known name."""
+
+import re
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from fscl.errors import suggestion
+
+
+def explain(problem: ErrorDetails, root: type[BaseModel]) -> str:
+    """One line for one problem that pydantic found in a value of type `root`."""
+    keys, section = _walk(problem["loc"], root)
+    where, context, given = ".".join(keys) or "the whole", problem.get("ctx", {}), problem["input"]
+    match problem["type"]:
+        case "extra_forbidden":
+            known = sorted(section.model_fields)
+            return f"{where}: no such key.{suggestion(keys[-1], known) or ' Known here: ' + ', '.join(known) + '.'}"
+        case "union_tag_not_found":
+            return f"{where}.method: is needed, because the other keys depend on it."
+        case "union_tag_invalid":
+            tag, known = str(context["tag"]), _quoted(context["expected_tags"])
+            return f"{where}.method: there is no {tag!r}.{suggestion(tag, known)} Known: {', '.join(known)}."
+    message = problem["msg"].removeprefix("Value error, ")
+    near = suggestion(given, _quoted(context.get("expected"))) if isinstance(given, str) else ""
+    return f"{where}: {message[:1].lower()}{message[1:]}{'.' if near else ''}{near}"
+
+
+def _quoted(text: object) -> list[str]:
+    return re.findall(r"'([^']+)'", str(text))
+
+
+def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[str], type[BaseModel]]:
+    """The keys as they stand in the file, without pydantic's marks for unions, and the section that they lead into."""
+    here: Any = root
+    section, keys = root, []
+    for part in location:
+        if part == "[key]":
+            continue
+        if get_origin(here) in (Union, UnionType):  # the part says which member was tried; the file has no such key
+            here = next((option for option in get_args(here) if _tag(option) == part), None)
+        elif _is_section(here):
+            keys.append(str(part))
+            field = here.model_fields.get(str(part))
+            here = None if field is None else field.annotation
+        else:
+            keys.append(str(part))
+            here = {dict: get_args(here)[-1:], tuple: get_args(here)[:1]}.get(get_origin(here), (None,))[0]
+        section = here if _is_section(here) else section
+    return keys, section
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _tag(annotation: Any) -> Any:
+    return annotation.model_fields["method"].default if _is_section(annotation) else None
