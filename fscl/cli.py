@@ -175,9 +175,7 @@ def _show(record: "RunRecord") -> None:
     from fscl.report.page import write_report
     from fscl.report.tables import print_table, summary_table
 
-    base = record.about()["base"]["summary"]
-    if base:
-        typer.echo(f"Base: {base}")
+    typer.echo(f"Base: {record.about()['base']['summary']}")
     print_table(summary_table(record), Console())
     typer.echo(str(write_report(record)))
 

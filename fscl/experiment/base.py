@@ -9,7 +9,7 @@ from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter
-from fscl.meta.shipped import load_base_with_details
+from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.train import episode_accuracy, meta_train
 from fscl.nets.network import Network, NetworkSpec
 from fscl.process import configure_process
@@ -20,9 +20,19 @@ def obtain_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repo
     """The network that every method starts from, and where it comes from."""
     if config.base.use is not None:
         network, about = load_base_with_details(config.base.use)
-        reporter.say(f"Base: {config.base.use}, already meta-trained ({about.get('summary', 'no details')}).")
+        reporter.say(f"Base: {describe_base(config, about)}.")
         return network, about
     return train_base(config, splits, checkpoint, reporter)
+
+
+def describe_base(config: Config, about: dict[str, Any]) -> str:
+    """Where the base comes from, for people."""
+    summary = about.get("summary", "no details")
+    if config.base.use is None:
+        return f"meta-trained for this run: {summary}"
+    if config.base.use in shipped_bases():
+        return f"{config.base.use}, which comes with the package: {summary}"
+    return f"{Path(config.base.use).name}, from a file: {summary}"
 
 
 def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Reporter) -> tuple[Network, dict[str, Any]]:

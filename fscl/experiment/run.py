@@ -19,7 +19,7 @@ from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, sample_stream
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
-from fscl.experiment.base import obtain_base, refuse_leak
+from fscl.experiment.base import describe_base, obtain_base, refuse_leak
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
@@ -89,7 +89,7 @@ def _about(
             "hash": tensor_digest(network.tensors()),
             "spec": network.spec.model_dump(mode="json"),
             "origin": digest(origin),
-            "summary": origin.get("summary", ""),
+            "summary": describe_base(config, origin),
         },
         "streams": [stream.content_hash for stream in streams],
     }
