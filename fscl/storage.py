@@ -98,9 +98,12 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     header = _safetensors_header(path, content)
     _check_header(path, kind, header.get("kind"), header.get("schema"))
     try:
-        tensors = safetensors_load(content)
+        found = safetensors_load(content)
     except (SafetensorError, ValueError) as error:
         raise StorageError(f"{path} is not a whole safetensors file ({error}). Fetch or train it again.") from error
+    tensors = {
+        name: found[name] for name in sorted(found)
+    }  # they come in no fixed order, and sums over them depend on it
     details = header.get("details", {})
     if _whole_digest(tensors, details) != header.get("digest"):
         raise StorageError(

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from fscl.continual.consolidation import Consolidation, Dials
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.methods import METHODS, make_learner
-from fscl.continual.regularisers import penalty, tag_gates
+from fscl.continual.regularisers import penalty, pull, tag_gates
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
@@ -204,6 +204,28 @@ def test_a_layer_without_any_gradient_has_a_finite_gate():
 def test_the_penalty_is_the_gated_sum_of_squares():
     fast, slow, gates = ({"w": torch.tensor(values)} for values in ([1.0, 3.0], [0.0, 1.0], [0.5, 0.25]))
     assert penalty(fast, slow, gates).item() == pytest.approx(0.5 * 1 + 0.25 * 4)
+
+
+def test_the_pull_is_the_gradient_of_the_penalty():
+    random = generator(0, "pull")
+    slow, gates = ({"w": torch.rand(5, generator=random)} for _ in range(2))
+    fast = {"w": torch.rand(5, generator=random).requires_grad_()}
+    (expected,) = torch.autograd.grad(0.3 * penalty(fast, slow, gates), [fast["w"]])
+    torch.testing.assert_close(pull(fast, slow, gates, 0.3)["w"], expected)
+
+
+def test_the_record_shows_that_the_printed_strength_pulls_at_nothing(stream: Stream, small_pool: ClassPool):
+    ratios = {}
+    for method in ("tsc", "tsc_paper", "fsw", "head"):
+        learner = make_learner(method, base(), seed=0, dials={"steps": STEPS, "embedding_steps": 4})
+        learner.learn_task(stream.task(small_pool, 0).support)
+        ratios[method] = learner.diagnostics().get("pull_ratio")
+    assert ratios["fsw"] is None
+    assert ratios["head"] is None
+    assert ratios["tsc"] is not None
+    assert ratios["tsc_paper"] is not None
+    assert ratios["tsc"] > 1e-3
+    assert ratios["tsc_paper"] < 1e-9
 
 
 def test_tags_are_the_expected_gradient_of_the_new_task_at_the_slow_weights(stream: Stream, small_pool: ClassPool):

@@ -110,6 +110,7 @@ def test_a_network_file_gives_back_the_same_bits(tmp_path: Path, small_pool: Cla
     network.save(tmp_path / "n.safetensors", {"seed": 7})
     loaded, about = Network.load(tmp_path / "n.safetensors")
     assert about == {"seed": 7}
+    assert list(loaded.params) == list(network.params)
     assert torch.equal(loaded.embed(small_pool.images), network.embed(small_pool.images))
     assert loaded.head is not None
     assert torch.equal(loaded.head["weight"], head["weight"])

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, DataError, RunError, StorageError
@@ -18,7 +19,7 @@ from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.run import plan_cells, run_experiment
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
-from tests.conftest import ROOT
+from tests.conftest import ROOT, noise_pool
 
 TINY = {
     "name": "tiny",
@@ -273,6 +274,27 @@ def test_real_omniglot_runs_from_the_archives_to_the_results(
     assert about["data"] == {"pool": "omniglot (test)", "hash": about["data"]["hash"], "classes": 660}
     for entry in record.cells().values():
         assert sum(map(sum, entry["result"]["confusion"])) == 15 * 15
+
+
+def test_a_flat_folder_of_pictures_can_be_the_stream_of_a_shipped_base(tmp_path: Path):
+    pool = noise_pool(6, 4, size=32)
+    for index, name in enumerate(pool.class_names):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number, image in enumerate(pool.of_class(index)):
+            Image.fromarray(image[0].numpy()).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "photos" / "class-0" / "broken.png").write_bytes(b"not a picture")
+    changes = {
+        "data": {"name": "folder", "path": str(tmp_path / "photos")},
+        "base": {"use": "glyphs-protonet-conv4"},
+        "stream": {"n_tasks": 3, "n_way": 2, "n_shot": 2, "n_query": 2},
+        "run": {"methods": ["prototypes"], "n_sequences": 1},
+    }
+    with pytest.raises(DataError, match=r"broken\.png"):
+        run_experiment(make_config(changes), tmp_path / "refused")
+    changes["data"]["bad_files"] = "skip"
+    record = run_experiment(make_config(changes), tmp_path / "run", workers=1)
+    assert record.about()["data"]["classes"] == 6
+    assert record.cells()[Cell("prototypes", 0)]["result"]["top1"][-1] != []
 
 
 def test_a_stream_that_the_data_cannot_serve_leaves_no_run_behind(tmp_path: Path):

@@ -39,6 +39,10 @@ class ContinualLearner(ABC):
     def predict(self, images: Tensor) -> Tensor:
         """Scores (n, n_classes) of uint8 images; the largest wins. Each image is judged alone."""
 
+    def diagnostics(self) -> dict[str, float]:
+        """Numbers about how the last task was learned, for the record; none unless a method has some."""
+        return {}
+
     @abstractmethod
     def state(self) -> LearnerState:
         """A copy of everything learned."""

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
 from fscl.continual.memory import ReplayMemory
-from fscl.continual.regularisers import ActivityScale, RegulariserName, constant_gates, penalty, tag_gates
+from fscl.continual.regularisers import ActivityScale, RegulariserName, constant_gates, penalty, pull, tag_gates
 from fscl.data.pool import Examples
 from fscl.errors import Divergence
 from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
@@ -87,6 +87,7 @@ class Consolidation(ContinualLearner):
         self.fast_head: Params = self.slow_head
         self.activity: Params = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
+        self.pull_ratio: float | None = None
 
     @property
     def n_classes(self) -> int:
@@ -105,11 +106,16 @@ class Consolidation(ContinualLearner):
         optimiser = torch.optim.Adam(
             [*fast.values(), *fast_head.values()], lr=self.dials.learning_rate, betas=self.dials.betas
         )
+        pulled: Params = {}
         for step in range(self.dials.moving_steps):
             loss = cross_entropy(linear(fast_head, self.network.features(x, fast)), y)
             if gates is not None:
                 loss = loss + self.dials.strength * penalty(fast, self.slow, gates)
+                pulled = (
+                    pull(fast, self.slow, gates, self.dials.strength) if step + 1 == self.dials.moving_steps else {}
+                )
             self._step(optimiser, loss, step)
+        pull_ratio = _pull_ratio(pulled, fast)
         statistics = self.network.freeze_statistics(x, fast)
         if self.dials.moving_steps < self.dials.steps:
             features = self.network.embed(replay.images, fast, statistics=statistics)
@@ -123,13 +129,17 @@ class Consolidation(ContinualLearner):
         self.fast, self.fast_head, self.statistics = frozen_copy(fast), frozen_copy(fast_head), statistics
         self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
         self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
-        self.activity = activity
+        self.activity, self.pull_ratio = activity, pull_ratio
         self.memory.add(support)
         self.n_tasks += 1
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
         return linear(self.fast_head, self.network.embed(images, self.fast, statistics=self.statistics))
+
+    def diagnostics(self) -> dict[str, float]:
+        """How hard the regulariser pulled in the last step of the embedding, as a share of the loss's own gradient."""
+        return {} if self.pull_ratio is None else {"pull_ratio": self.pull_ratio}
 
     def _tag(self, slow_head: Params, support: Examples) -> tuple[Params, Params | None]:
         """Step 1: tags summed up to and with this task, and the gates they give."""
@@ -176,9 +186,12 @@ class Consolidation(ContinualLearner):
             found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(prefix)}
             return {key.removeprefix(prefix): tensor.clone() for key, tensor in found.items()}
 
-        self.slow, self.slow_head = in_layout(group("slow")), group("slow_head")
-        self.fast, self.fast_head = in_layout(group("fast")), group("fast_head")
-        self.activity = in_layout(group("activity"))
+        def weights(part: str) -> Params:
+            found = group(part)
+            return in_layout({name: found[name] for name in self.network.params})
+
+        self.slow, self.fast, self.activity = weights("slow"), weights("fast"), weights("activity")
+        self.slow_head, self.fast_head = group("slow_head"), group("fast_head")
         self.statistics = group("statistics") or None
         self.memory.restore(group("memory"))
         self.n_tasks = int(state.details["n_tasks"])
@@ -192,3 +205,13 @@ class Consolidation(ContinualLearner):
             "activity": self.activity,
             "statistics": self.statistics or {},
         }
+
+
+def _pull_ratio(pulled: Params, fast: Params) -> float | None:
+    """‖gradient of the penalty‖ / ‖gradient of the loss without it‖; the gradients left in `fast` are the sum of both."""
+    if not pulled:
+        return None
+    by_penalty = torch.stack([grad.norm() for grad in pulled.values()]).norm()
+    total = {name: tensor.grad for name, tensor in fast.items() if tensor.grad is not None}
+    by_loss = torch.stack([(total[name] - grad).norm() for name, grad in pulled.items()]).norm()
+    return float(by_penalty / by_loss.clamp_min(torch.finfo(by_loss.dtype).tiny))

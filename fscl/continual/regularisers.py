@@ -45,6 +45,13 @@ def constant_gates(params: Mapping[str, Tensor]) -> Params:
     return {name: torch.full_like(tensor, CONSTANT_GATE) for name, tensor in params.items()}
 
 
+def pull(
+    fast: Mapping[str, Tensor], slow: Mapping[str, Tensor], gates: Mapping[str, Tensor], strength: float
+) -> Params:
+    """The gradient of `strength` · `penalty` with respect to the fast weights."""
+    return {name: 2 * strength * gates[name] * (tensor.detach() - slow[name]) for name, tensor in fast.items()}
+
+
 def penalty(fast: Mapping[str, Tensor], slow: Mapping[str, Tensor], gates: Mapping[str, Tensor]) -> Tensor:
     """Σ_i δ_i · (fast_i - slow_i)², the sum in Eq. 1."""
     terms = [(gates[name] * (tensor - slow[name]).square()).sum() for name, tensor in fast.items()]

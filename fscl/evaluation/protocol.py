@@ -26,6 +26,7 @@ class StreamResult:
         top1, top5: accuracy matrices R[i, j]; top-5 counts as right when the class is among the five best scores.
         restricted: as top1, but with the scores of the task's own classes alone.
         confusion: after the last task, how often true class i (row) was called class j (column).
+        diagnostics: for each task, what the learner says of how it went.
         learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
     """
 
@@ -33,6 +34,7 @@ class StreamResult:
     top5: Matrix
     restricted: Matrix
     confusion: Matrix
+    diagnostics: list[dict[str, float]]
     learn_seconds: list[float]
     predict_seconds: list[float]
 
@@ -43,6 +45,7 @@ class StreamResult:
             "top5": _rows(self.top5),
             "restricted": _rows(self.restricted),
             "confusion": [[int(count) for count in row] for row in self.confusion],
+            "diagnostics": self.diagnostics,
         }
 
     def cost(self) -> dict[str, Any]:
@@ -62,11 +65,12 @@ def evaluate_stream(
     top1, top5, restricted = (np.full((n_tasks, n_tasks), np.nan) for _ in range(3))
     n_labels = stream.spec.n_labels
     confusion = np.zeros((n_labels, n_labels))
-    learn_seconds, predict_seconds = [], []
+    diagnostics, learn_seconds, predict_seconds = [], [], []
     for number in range(n_tasks):
         begin = time.perf_counter()
         learner.learn_task(stream.task(pool, number).support)
         learned = time.perf_counter()
+        diagnostics.append(learner.diagnostics())
         for earlier in range(number + 1):
             query = stream.task(pool, earlier).query
             scores = learner.predict(query.images)
@@ -79,7 +83,7 @@ def evaluate_stream(
         predict_seconds.append(time.perf_counter() - learned)
         if on_task is not None:
             on_task(number + 1)
-    return StreamResult(top1, top5, restricted, confusion, learn_seconds, predict_seconds)
+    return StreamResult(top1, top5, restricted, confusion, diagnostics, learn_seconds, predict_seconds)
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int) -> float:

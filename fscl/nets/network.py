@@ -164,8 +164,9 @@ class Network:
             spec = NetworkSpec.model_validate(details["spec"])
         except (KeyError, TypeError, ValidationError) as error:
             raise StorageError(f"{path} does not say which network it holds.") from error
-        network = cls(spec, in_layout(groups["params"]), groups["head"] or None, groups["statistics"] or None)
-        _check_shapes(path, network)
+        _check_shapes(path, spec, groups["params"])
+        params = {name: groups["params"][name] for name, _ in _skeleton(spec).named_parameters()}
+        network = cls(spec, in_layout(params), groups["head"] or None, groups["statistics"] or None)
         return network, dict(details.get("about", {}))
 
 
@@ -187,12 +188,12 @@ def init_params(spec: NetworkSpec, generator: torch.Generator) -> Params:
     return in_layout(params)
 
 
-def _check_shapes(path: Path, network: Network) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in _skeleton(network.spec).named_parameters()}
-    found = {name: tuple(tensor.shape) for name, tensor in network.params.items()}
+def _check_shapes(path: Path, spec: NetworkSpec, params: Params) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in _skeleton(spec).named_parameters()}
+    found = {name: tuple(tensor.shape) for name, tensor in params.items()}
     if expected != found:
         wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise StorageError(
-            f"{path} does not fit a {network.spec.backbone} of width {network.spec.width}: {wrong[0]!r} should have shape "
+            f"{path} does not fit a {spec.backbone} of width {spec.width}: {wrong[0]!r} should have shape "
             f"{expected.get(wrong[0])} and has {found.get(wrong[0])}."
         )
