@@ -111,9 +111,8 @@ class Consolidation(ContinualLearner):
             loss = cross_entropy(linear(fast_head, self.network.features(x, fast)), y)
             if gates is not None:
                 loss = loss + self.dials.strength * penalty(fast, self.slow, gates)
-                pulled = (
-                    pull(fast, self.slow, gates, self.dials.strength) if step + 1 == self.dials.moving_steps else {}
-                )
+                if step + 1 == self.dials.moving_steps:
+                    pulled = pull(fast, self.slow, gates, self.dials.strength)
             self._step(optimiser, loss, step)
         pull_ratio = _pull_ratio(pulled, fast)
         statistics = self.network.freeze_statistics(x, fast)

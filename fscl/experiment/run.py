@@ -64,8 +64,8 @@ def run_experiment(
         for number, stream in enumerate(streams):
             stream.save(record.stream_path(number))
         record.drop_torn_line()
-        plan = plan_cells(config)
-        pending = [cell for cell in plan if cell not in record.cells()]
+        plan, done = plan_cells(config), record.cells()
+        pending = [cell for cell in plan if cell not in done]
         if pending:
             _compute(config, record, pending, min(workers or usable_cores(), len(pending)), reporter)
         record.finish(plan)
