@@ -28,7 +28,7 @@ class ConfigError(MisuseError):
     """A configuration file, key or value is wrong."""
 
 
-class UnknownName(MisuseError):  # noqa: N818 - reads as the sentence it raises
+class UnknownName(MisuseError):
     """No method, data set, base or split has this name."""
 
 
@@ -44,15 +44,15 @@ class RunError(FsclError):
     """A run directory cannot be started or continued."""
 
 
-class OtherRun(RunError):  # noqa: N818
+class OtherRun(RunError):
     """The directory holds a run of another configuration or version."""
 
 
-class Divergence(FsclError):  # noqa: N818
+class Divergence(FsclError):
     """A loss is no longer a finite number."""
 
 
-class Interrupted(FsclError):  # noqa: N818
+class Interrupted(FsclError):
     """The user stopped the work; what was done is saved."""
 
 

@@ -22,10 +22,9 @@ STREAM = sample_stream(POOL, StreamSpec(n_tasks=3, n_way=3, n_shot=3, n_query=5)
 TASKS = [STREAM.task(POOL, number) for number in range(3)]
 
 
-def base(norm: str) -> Network:
-    network = init_network(
-        NetworkSpec.model_validate({"norm": norm, "width": 8, "image_size": 16}), generator(0, "base")
-    )
+def base(norm: str, backbone: str = "conv4") -> Network:
+    spec = NetworkSpec.model_validate({"backbone": backbone, "norm": norm, "width": 8, "image_size": 16})
+    network = init_network(spec, generator(0, "base"))
     return replace(network, statistics=network.freeze_statistics(network.to_input(POOL.images[:60])))
 
 
@@ -190,6 +189,15 @@ def test_memory_never_exceeds_its_bound(method: str):
     for number, task in enumerate(TASKS, start=1):
         learner.learn_task(task.support)
         assert len(learner.state().tensors["memory/images"]) == 3 * number
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("method", ["tsc", "head", "prototypes"])
+@pytest.mark.parametrize(
+    "check", [the_base_network_is_untouched, predicting_twice_gives_one_answer, same_seed_same_bits]
+)
+def test_contract_with_a_resnet(method: str, check: Callable[[str, Network], None], norm: str):
+    check(method, base(norm, backbone="resnet18"))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -35,7 +35,7 @@ def test_the_example_of_adding_a_method_keeps_the_contract(
     names: dict[str, type[ContinualLearner]] = {}
     exec(compile(python_blocks("docs/adding-a-method.md")[1], "adding-a-method.md", "exec"), names)
     example = names["NearestExample"]
-    monkeypatch.setattr("tests.test_contract.fresh", lambda method, network, **dials: example(network))  # type: ignore[call-arg]
+    monkeypatch.setattr("tests.test_contract.fresh", lambda method, network, **dials: example(network))
     check("the example", base("batch"))
 
 

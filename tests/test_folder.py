@@ -237,7 +237,7 @@ def test_impossible_shapes_and_unknown_words_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="channels is 4; it must be 1"):
         load_folder(folder, channels=4)
     with pytest.raises(UnknownName, match="'ignore'"):
-        load_folder(folder, bad_files="ignore")  # type: ignore[arg-type]
+        load_folder(folder, bad_files="ignore")
 
 
 @pytest.mark.parametrize("validation", ["val", "validation"])

@@ -136,6 +136,23 @@ def test_training_beats_the_untrained_network_on_unseen_classes(splits: Splits, 
     assert after > before + 0.05
 
 
+@pytest.mark.parametrize("first_order", [False, True])
+def test_maml_learns_to_learn_classes_that_it_never_saw(splits: Splits, tmp_path: Path, first_order: bool):
+    learner = Maml(inner_steps=2, inner_rate=0.3, first_order=first_order)
+    spec = QUICK.model_copy(update={"steps": 60, "meta_batch": 2, "validate_every": 20, "learning_rate": 5e-3})
+    network = TINY.model_copy(update={"width": 16})
+    untrained = train(
+        splits, tmp_path / "u", learner, spec.model_copy(update={"steps": 1, "learning_rate": 1e-9}), network
+    )
+    trained = train(splits, tmp_path / "t", learner, spec, network)
+    before, after = (
+        sum(episode_accuracy(learner, found.network, splits.test, n_episodes=40, n_way=3, n_shot=2, n_query=8, seed=0))
+        / 40
+        for found in (untrained, trained)
+    )
+    assert after > before + 0.15
+
+
 @pytest.mark.parametrize("learner", [ProtoNet(), Maml(inner_steps=2)], ids=str)
 def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
     splits: Splits, tmp_path: Path, learner: BaseLearner

@@ -22,7 +22,7 @@ ARCHIVES = ("images_background.zip", "images_evaluation.zip")
 FIRST = "images_background/Alphabet_of_the_Magi/character01/0709_01.png"
 
 
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):
     """Raised from a progress callback, to see that decoding began without waiting for its end."""
 
 
@@ -170,7 +170,7 @@ def test_the_vinyals_split_is_the_published_one(real_data: Path) -> None:
 
 def test_impossible_requests_are_refused_before_or_without_loading(real_data: Path, paper: Splits) -> None:
     with pytest.raises(UnknownName, match=r"no Omniglot split named 'vinyal'\. Did you mean 'vinyals'"):
-        load_omniglot(split="vinyal")  # type: ignore[arg-type]
+        load_omniglot(split="vinyal")
     with pytest.raises(MisuseError, match="n_validation is 50, but the vinyals split comes with 172"):
         load_omniglot(split="vinyals", n_validation=50)
     with pytest.raises(MisuseError, match="n_validation is 963; it must be from 0 to"):

@@ -276,7 +276,9 @@ def test_real_omniglot_runs_from_the_archives_to_the_results(
         assert sum(map(sum, entry["result"]["confusion"])) == 15 * 15
 
 
-def test_a_flat_folder_of_pictures_can_be_the_stream_of_a_shipped_base(tmp_path: Path):
+def test_a_flat_folder_of_pictures_can_be_the_stream_of_a_shipped_base(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     pool = noise_pool(6, 4, size=32)
     for index, name in enumerate(pool.class_names):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -292,7 +294,8 @@ def test_a_flat_folder_of_pictures_can_be_the_stream_of_a_shipped_base(tmp_path:
     with pytest.raises(DataError, match=r"broken\.png"):
         run_experiment(make_config(changes), tmp_path / "refused")
     changes["data"]["bad_files"] = "skip"
-    record = run_experiment(make_config(changes), tmp_path / "run", workers=1)
+    record = run_experiment(make_config(changes), tmp_path / "run", workers=1, reporter=Reporter(quiet=True))
+    assert "Skipped: class-0/broken.png is not an image" in capsys.readouterr().err.replace("\n", " ")
     assert record.about()["data"]["classes"] == 6
     assert record.cells()[Cell("prototypes", 0)]["result"]["top1"][-1] != []
 

@@ -50,20 +50,25 @@ def read_image(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's advice on odd metadata; the size is checked below
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats) as image:
-                problem = _header_problem(image, original_size)
-                if problem is None:
-                    grey = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
-                    small = grey.resize((image_size, image_size), Image.Resampling.LANCZOS)
-                    return (
-                        np.asarray(small, dtype=np.uint8).reshape(image_size, image_size, channels).transpose(2, 0, 1)
-                    )
-    except Image.DecompressionBombError:
-        problem = f"has more pixels than the {MAX_PIXELS // 10**6} megapixels that are read"
-    except UnidentifiedImageError:
-        problem = f"is not an image of a known kind ({', '.join(formats)})"
-    except Exception as error:  # on damaged data the decoders raise nearly anything, from IndexError to SyntaxError
-        problem = f"cannot be decoded ({str(error) or type(error).__name__})"
-    raise DataError(f"{name} {problem}.")
+                _check_header(image, original_size)
+                plain = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
+    except _Refused as error:
+        raise DataError(f"{name} {error}.") from None
+    except Image.DecompressionBombError as error:
+        limit = f"the {MAX_PIXELS // 10**6} megapixels that are read"
+        raise DataError(f"{name} has more pixels than {limit}.") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{name} is not an image of a known kind ({', '.join(formats)}).") from error
+    except (
+        Exception
+    ) as error:  # Pillow's decoders raise nearly anything on damaged data, from IndexError to SyntaxError
+        raise DataError(f"{name} cannot be decoded ({str(error) or type(error).__name__}).") from error
+    small = np.asarray(plain.resize((image_size, image_size), Image.Resampling.LANCZOS), dtype=np.uint8)
+    return small.reshape(image_size, image_size, channels).transpose(2, 0, 1)
+
+
+class _Refused(Exception):
+    """An image that could be decoded and shall not be; the message goes on from its name."""
 
 
 def check_shape(*, image_size: int, channels: int = 1) -> None:
@@ -74,22 +79,21 @@ def check_shape(*, image_size: int, channels: int = 1) -> None:
         raise DataError(f"channels is {channels}; it must be 1 (greyscale) or 3 (colour).")
 
 
-def _header_problem(image: Image.Image, original_size: tuple[int, int] | None) -> str | None:
+def _check_header(image: Image.Image, original_size: tuple[int, int] | None) -> None:
     width, height = image.size
     if original_size is not None and image.size != original_size:
-        return f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}"
+        raise _Refused(f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}")
     if width * height > MAX_PIXELS:
-        return f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read"
+        raise _Refused(f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read")
     # An MPO is a camera's JPEG with a preview or depth map behind the picture: its first frame is the picture.
     if getattr(image, "is_animated", False) and image.format != "MPO":
-        return "has several frames; only still images are read"
-    return None
+        raise _Refused("has several frames; only still images are read")
 
 
 def _plain(image: Image.Image) -> Image.Image:
     """The image with 8 bits a channel and nothing transparent."""
     if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers, which have no fixed range")
+        raise _Refused("cannot be decoded (its pixels are floating-point numbers, which have no fixed range)")
     if image.mode.startswith("I"):
         return _from_deep_grey(image)
     if image.has_transparency_data:
@@ -101,5 +105,5 @@ def _plain(image: Image.Image) -> Image.Image:
 def _from_deep_grey(image: Image.Image) -> Image.Image:
     deep = np.asarray(image)
     if deep.min() < 0 or deep.max() > 65535:
-        raise ValueError("its pixels have more than 16 bits")
+        raise _Refused("cannot be decoded (its pixels have more than 16 bits)")
     return Image.fromarray((deep.astype(np.float32) / 257).round().astype(np.uint8))  # 65535 / 257 = 255

@@ -14,6 +14,7 @@ from fscl.data.pool import Splits, split_classes
 from fscl.errors import MisuseError, unknown_name
 
 LoadProgress = Callable[[int, int], None]
+Tell = Callable[[str], None]
 
 
 class DataSpec(BaseModel):
@@ -46,25 +47,25 @@ class DataSet:
     """A row of the table. `find` says where the set is, if it is; `fetch` gets it, if it can be had from the network."""
 
     summary: str
-    load: Callable[[DataSpec, LoadProgress | None], Splits]
+    load: Callable[[DataSpec, LoadProgress | None, Tell | None], Splits]
     find: Callable[[], str | None]
     fetch: Callable[[], Path] | None = None
 
 
-def _load_glyphs(spec: DataSpec, progress: LoadProgress | None) -> Splits:
+def _load_glyphs(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
     return load_glyphs(image_size=spec.image_size, progress=progress)
 
 
-def _load_omniglot(spec: DataSpec, progress: LoadProgress | None) -> Splits:
+def _load_omniglot(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
     return load_omniglot(split=spec.split or "paper", image_size=spec.image_size, progress=progress)
 
 
-def _load_folder(spec: DataSpec, progress: LoadProgress | None) -> Splits:
+def _load_folder(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
     """From `train|val|test/<class>`, or from one sub-folder a class: then all are for testing, and the base is another's."""
     path, channels, bad_files = Path(spec.path or ""), spec.channels or 1, spec.bad_files or "refuse"
     if (path / "train").is_dir() and (path / "test").is_dir():
-        return load_split_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files)
-    pool = load_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files)
+        return load_split_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files, report=tell)
+    pool = load_folder(path, image_size=spec.image_size, channels=channels, bad_files=bad_files, report=tell)
     return split_classes(pool, train=[], validation=[], test=range(len(pool)))
 
 
@@ -100,9 +101,9 @@ def find_data_set(name: str) -> DataSet:
     return DATA_SETS[name]
 
 
-def load_splits(spec: DataSpec, progress: LoadProgress | None = None) -> Splits:
-    """The three pools of a data set."""
-    return DATA_SETS[spec.name].load(spec, progress)
+def load_splits(spec: DataSpec, progress: LoadProgress | None = None, tell: Tell | None = None) -> Splits:
+    """The three pools of a data set; `tell` is called with a sentence for each file that is skipped."""
+    return DATA_SETS[spec.name].load(spec, progress, tell)
 
 
 def fetch(name: str) -> Path:

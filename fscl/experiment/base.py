@@ -74,7 +74,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
     configure_process()
     with reporter.stage(f"Loading {config.data.name}") as stage:
-        splits = load_splits(config.data, stage.update)
+        splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
     network, about = train_base(config, splits, folder / "meta-training.safetensors", reporter)
     test = mean_interval(_test_accuracies(config, network, splits, reporter))
     shape = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"

@@ -57,6 +57,10 @@ class Reporter:
             total = progress.tasks[0].total or 1
             progress.update(task, completed=total, total=total)
 
+    def warn(self, text: str) -> None:
+        """A remark that must not be missed: shown wherever stderr goes."""
+        self.console.print(text, markup=False)
+
     def say(self, text: str) -> None:
         """A remark; not shown where progress is silent."""
         if not self.quiet:

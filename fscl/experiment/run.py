@@ -49,7 +49,7 @@ def run_experiment(
     record = RunRecord(folder)
     with record.locked():
         with reporter.stage(f"Loading {config.data.name}") as stage:
-            splits = load_splits(config.data, stage.update)
+            splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
         pool = splits.pool(config.run.split)
         streams = sample_streams(config, pool)
         record.refuse_strays()

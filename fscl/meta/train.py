@@ -82,17 +82,17 @@ def meta_train(
 
     Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues.
     """
-    _check(learner, train, validation, spec)
-    identity = _identity(learner, network_spec, train, validation, spec, seed)
+    job = _Job(learner, network_spec, train, validation, spec, seed)
+    job.check()
+    identity = job.identity()
     state = _State.load(checkpoint, identity) if checkpoint.exists() else None
     if state is None:
         state = _State.fresh(learner.init(network_spec, spec.n_way, generator(seed, "meta", "init")))
     with _stop_between_steps() as stop:
         while state.step < spec.steps:
-            _train_step(learner, network_spec, train, spec, seed, state)
+            job.train_step(state)
             if state.step % spec.validate_every == 0 or state.step == spec.steps:
-                accuracy = _validate(learner, network_spec, train, validation, spec, seed, state.meta)
-                state.note(accuracy)
+                state.note(job.validation_accuracy(state.meta))
                 state.save(checkpoint, identity)
             if progress is not None:
                 progress(state.step, spec.steps, f"step {state.step}/{spec.steps}, {state.summary()}")
@@ -101,8 +101,7 @@ def meta_train(
                 raise Interrupted(
                     f"stopped after step {state.step} of {spec.steps}; the same command continues from there."
                 )
-    network = _with_statistics(learner.network(network_spec, frozen_copy(state.best)), train, seed)
-    return TrainedBase(network, state.best_step, state.best_accuracy, tuple(state.history))
+    return TrainedBase(job.network(state.best), state.best_step, state.best_accuracy, tuple(state.history))
 
 
 def episode_accuracy(
@@ -186,78 +185,83 @@ class _State:
         return state
 
 
-def _train_step(
-    learner: BaseLearner, network_spec: NetworkSpec, train: ClassPool, spec: TrainSpec, seed: int, state: _State
-) -> None:
-    state.optimiser.zero_grad()
-    for number in range(spec.meta_batch):
-        random = generator(seed, "meta", "episode", state.step, number)
-        episode = sample_episode(train, n_way=spec.n_way, n_shot=spec.n_shot, n_query=spec.n_query, generator=random)
-        loss = learner.loss(network_spec, state.meta, episode) / spec.meta_batch
-        if not torch.isfinite(loss):
-            raise Divergence(
-                f"meta-training diverged: the loss is {loss.item()} at step {state.step + 1} with learning rate "
-                f"{spec.rate(state.step):g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
+@dataclass(frozen=True)
+class _Job:
+    """What is trained, on what, and how."""
+
+    learner: BaseLearner
+    spec: NetworkSpec
+    train: ClassPool
+    validation: ClassPool
+    plan: TrainSpec
+    seed: int
+
+    def check(self) -> None:
+        """Refuse what the data or the learner cannot serve, before anything is computed."""
+        plan = self.plan
+        if self.learner.fixed_way and plan.validation_way != plan.n_way:
+            raise ConfigError(
+                f"the head of {type(self.learner).__name__} has {plan.n_way} rows (n_way), so validation_way must be as "
+                f"many, but it is {plan.validation_way}."
             )
-        loss.backward()
-    for group in state.optimiser.param_groups:
-        group["lr"] = spec.rate(state.step)
-    state.optimiser.step()
-    state.step += 1
-
-
-def _validate(
-    learner: BaseLearner,
-    network_spec: NetworkSpec,
-    train: ClassPool,
-    validation: ClassPool,
-    spec: TrainSpec,
-    seed: int,
-    meta: Params,
-) -> float:
-    network = _with_statistics(learner.network(network_spec, frozen_copy(meta)), train, seed)
-    accuracies = episode_accuracy(
-        learner,
-        network,
-        validation,
-        n_episodes=spec.validation_episodes,
-        n_way=spec.validation_way,
-        n_shot=spec.n_shot,
-        n_query=spec.validation_query,
-        seed=seed,
-    )
-    return sum(accuracies) / len(accuracies)
-
-
-def _with_statistics(network: Network, train: ClassPool, seed: int) -> Network:
-    chosen = torch.randperm(len(train.images), generator=generator(seed, "meta", "calibration"))[:CALIBRATION_IMAGES]
-    return replace(network, statistics=network.freeze_statistics(network.to_input(train.images[chosen])))
-
-
-def _check(learner: BaseLearner, train: ClassPool, validation: ClassPool, spec: TrainSpec) -> None:
-    if learner.fixed_way and spec.validation_way != spec.n_way:
-        raise ConfigError(
-            f"the head of {type(learner).__name__} has {spec.n_way} rows (n_way), so validation_way must be as many, "
-            f"but it is {spec.validation_way}."
+        self.train.require(n_classes=plan.n_way, n_images=plan.n_shot + plan.n_query, purpose="meta-training")
+        self.validation.require(
+            n_classes=plan.validation_way,
+            n_images=plan.n_shot + plan.validation_query,
+            purpose="validation of meta-training",
         )
-    train.require(n_classes=spec.n_way, n_images=spec.n_shot + spec.n_query, purpose="meta-training")
-    validation.require(
-        n_classes=spec.validation_way,
-        n_images=spec.n_shot + spec.validation_query,
-        purpose="validation of meta-training",
-    )
 
+    def identity(self) -> dict[str, Any]:
+        """All that the outcome depends on."""
+        return {
+            "learner": self.learner.model_dump(),
+            "network": self.spec.model_dump(),
+            "train": self.plan.model_dump(),
+            "data": {"train": self.train.content_hash, "validation": self.validation.content_hash},
+            "seed": {"seed": self.seed},
+        }
 
-def _identity(
-    learner: BaseLearner, network_spec: NetworkSpec, train: ClassPool, validation: ClassPool, spec: TrainSpec, seed: int
-) -> dict[str, Any]:
-    return {
-        "learner": learner.model_dump(),
-        "network": network_spec.model_dump(),
-        "train": spec.model_dump(),
-        "data": {"train": train.content_hash, "validation": validation.content_hash},
-        "seed": {"seed": seed},
-    }
+    def train_step(self, state: _State) -> None:
+        """One step of the outer optimiser, on episodes that the step's number decides."""
+        plan, rate = self.plan, self.plan.rate(state.step)
+        state.optimiser.zero_grad()
+        for number in range(plan.meta_batch):
+            random = generator(self.seed, "meta", "episode", state.step, number)
+            episode = sample_episode(
+                self.train, n_way=plan.n_way, n_shot=plan.n_shot, n_query=plan.n_query, generator=random
+            )
+            loss = self.learner.loss(self.spec, state.meta, episode) / plan.meta_batch
+            if not torch.isfinite(loss):
+                raise Divergence(
+                    f"meta-training diverged: the loss is {loss.item()} at step {state.step + 1} with learning rate "
+                    f"{rate:g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
+                )
+            loss.backward()
+        for group in state.optimiser.param_groups:
+            group["lr"] = rate
+        state.optimiser.step()
+        state.step += 1
+
+    def network(self, meta: Params) -> Network:
+        """The network at these weights, with the statistics of training images where it has BatchNorm."""
+        network = self.learner.network(self.spec, frozen_copy(meta))
+        order = torch.randperm(len(self.train.images), generator=generator(self.seed, "meta", "calibration"))
+        images = self.train.images[order[:CALIBRATION_IMAGES]]
+        return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
+
+    def validation_accuracy(self, meta: Params) -> float:
+        """Mean accuracy on the same episodes of validation classes each time."""
+        accuracies = episode_accuracy(
+            self.learner,
+            self.network(meta),
+            self.validation,
+            n_episodes=self.plan.validation_episodes,
+            n_way=self.plan.validation_way,
+            n_shot=self.plan.n_shot,
+            n_query=self.plan.validation_query,
+            seed=self.seed,
+        )
+        return sum(accuracies) / len(accuracies)
 
 
 def _refuse_other_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
