@@ -84,7 +84,7 @@ def train(config: ConfigName, overrides: Overrides = None, out: Out = None) -> N
 
     resolved = load_config(config, overrides or [])
     path, lines = train_and_test(resolved, out or Path("bases") / resolved.name, Reporter())
-    for line in [*lines, str(path)]:
+    for line in [*lines, str(path)] if lines else []:
         typer.echo(line)
 
 

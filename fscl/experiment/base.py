@@ -10,7 +10,8 @@ from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter
 from fscl.meta.shipped import load_base_with_details, shipped_bases
-from fscl.meta.train import episode_accuracy, meta_train
+from fscl.meta.team import Team, join_team
+from fscl.meta.train import TrainedBase, episode_accuracy, meta_train
 from fscl.nets.network import Network, NetworkSpec
 from fscl.process import configure_process
 from fscl.rng import child_seed
@@ -22,7 +23,8 @@ def obtain_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repo
         network, about = load_base_with_details(config.base.use)
         reporter.say(f"Base: {describe_base(config, about)}.")
         return network, about
-    return train_base(config, splits, checkpoint, reporter)
+    trained, about = train_base(config, splits, checkpoint, reporter)
+    return trained.network, about
 
 
 def describe_base(config: Config, about: dict[str, Any]) -> str:
@@ -35,7 +37,9 @@ def describe_base(config: Config, about: dict[str, Any]) -> str:
     return f"{Path(config.base.use).name}, from a file: {summary}"
 
 
-def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Reporter) -> tuple[Network, dict[str, Any]]:
+def train_base(
+    config: Config, splits: Splits, checkpoint: Path, reporter: Reporter, team: Team | None = None
+) -> tuple[TrainedBase, dict[str, Any]]:
     """Meta-train a base on the training classes; the best weights are chosen on the validation classes."""
     base = config.base
     train = with_rotations(splits.train) if base.train.rotations else splits.train
@@ -51,6 +55,7 @@ def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repor
             seed=config.seed,
             checkpoint=checkpoint,
             progress=stage.update,
+            team=team,
         )
     about = {
         "summary": f"{base.learner.method} on {config.data.name}, validation accuracy {100 * trained.best_accuracy:.2f} %",
@@ -65,46 +70,60 @@ def train_base(config: Config, splits: Splits, checkpoint: Path, reporter: Repor
         "train_classes": list(splits.train.class_names),
         "validation_classes": list(splits.validation.class_names),
     }
-    return trained.network, about
+    return trained, about
 
 
 def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Path, list[str]]:
-    """Meta-train a base into `folder` and test it: the path of the network, and what to say of it."""
+    """Meta-train a base into `folder` and test it: the path of the network, and what to say of it.
+
+    Under `torchrun` the processes share the work; only the first one writes and has something to say.
+    """
     if config.base.use is not None:
         raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
     configure_process()
-    with reporter.stage(f"Loading {config.data.name}") as stage:
-        splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
-    network, about = train_base(config, splits, folder / "meta-training.safetensors", reporter)
-    test = mean_interval(_test_accuracies(config, network, splits, reporter))
-    shape = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"
-    about["test"] = {"episodes": test.n, "shape": shape, "accuracy": test.mean, "interval_95": test.half_width}
     path = folder / "network.safetensors"
-    network.save(path, about)
-    return path, [
-        f"{shape} on validation classes: {100 * about['validation_accuracy']:.2f} % (chose step {about['best_step']})",
-        f"{shape} on test classes: {100 * test.mean:.2f} ± {100 * test.half_width:.2f} % ({test.n} episodes)",
-    ]
+    with join_team() as team:
+        with reporter.stage(f"Loading {config.data.name}") as stage:
+            splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
+        trained, about = train_base(config, splits, folder / "meta-training.safetensors", reporter, team)
+        about["test"] = _test(config, trained, splits, reporter, team)
+        if team.leads:
+            trained.network.save(path, about)
+    chosen = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"
+    lines = [f"{chosen} on validation classes: {100 * trained.best_accuracy:.2f} % (chose step {trained.best_step})"]
+    for test in about["test"]:
+        accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
+        lines.append(f"{test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
+    return path, lines if team.leads else []
 
 
-def _test_accuracies(config: Config, network: Network, splits: Splits, reporter: Reporter) -> list[float]:
+def _test(
+    config: Config, trained: TrainedBase, splits: Splits, reporter: Reporter, team: Team
+) -> list[dict[str, Any]]:
     """Accuracy on episodes of the test classes, for the record only: nothing is chosen by it."""
-    train = config.base.train
-    accuracies: list[float] = []
-    with reporter.stage("Testing the base") as stage:
-        for number in range(train.test_episodes):
-            accuracies += episode_accuracy(
-                config.base.learner,
-                network,
-                splits.test,
-                n_episodes=1,
-                n_way=train.validation_way,
-                n_shot=train.n_shot,
-                n_query=train.validation_query,
-                seed=child_seed(config.seed, "test-episode", number),
+    train, results = config.base.train, []
+    for way in train.test_ways or (train.validation_way,):
+        for how, learner in config.base.learner.ways_to_test(trained.network.spec).items():
+            shape = f"{way}-way {train.n_shot}-shot" + (f", {how}" if how else "")
+            with reporter.stage(f"Testing {shape}") as stage:
+                accuracies = episode_accuracy(
+                    learner,
+                    trained.network,
+                    trained.meta,
+                    splits.test,
+                    n_episodes=train.test_episodes,
+                    n_way=way,
+                    n_shot=train.n_shot,
+                    n_query=train.validation_query,
+                    seed=child_seed(config.seed, "test", way),
+                    team=team,
+                    progress=stage.update,
+                )
+            test = mean_interval(accuracies)
+            results.append(
+                {"shape": shape, "episodes": test.n, "accuracy": test.mean, "interval_95": test.half_width}
             )
-            stage.update(number + 1, train.test_episodes)
-    return accuracies
+    return results
 
 
 def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:

@@ -1,7 +1,7 @@
 """What a base learner is: settings as a frozen value, and pure functions of its meta-parameters.
 
 One file a method. A learner never stores weights; the training loop (`train.py`) owns them and hands them in, so that any
-learner is checkpointed, resumed and validated by the same code.
+learner is checkpointed, resumed, validated and spread over processes by the same code.
 """
 
 from abc import ABC, abstractmethod
@@ -25,20 +25,47 @@ class BaseLearner(BaseModel, ABC):
     """Whether episodes at test must have as many ways as in training."""
 
     @abstractmethod
-    def init(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
-        """Fresh meta-parameters: everything that the outer optimiser trains."""
+    def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
+        """Fresh meta-parameters: everything that the outer optimiser trains.
+
+        Episodes have `n_way` classes each, drawn from `n_classes`.
+        """
 
     @abstractmethod
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         """The network to hand to the continual stage. Shares the tensors of `meta`."""
 
     @abstractmethod
-    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode) -> Tensor:
-        """The loss of one training episode, differentiable in `meta`."""
+    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
+        """The loss of one training episode, differentiable in `meta`. `done` is the part of the training behind us."""
+
+    def gradients(
+        self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The loss of one training episode and its gradient in each of `meta`, in order."""
+        loss = self.loss(spec, meta, episode, done)
+        return loss.detach(), torch.autograd.grad(loss, list(meta.values()), materialize_grads=True)
 
     @abstractmethod
-    def query_scores(self, network: Network, episode: Episode) -> Tensor:
+    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
         """Scores (n_query, n_way) of the query images after learning the support set; each query image alone.
 
-        `network` carries frozen statistics where it has BatchNorm.
+        `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
         """
+
+
+    def ways_to_test(self, spec: NetworkSpec) -> "dict[str, BaseLearner]":
+        """The learners to test a trained base with, by what to call each; the inductive one is called nothing."""
+        return {"": self}
+
+
+class EmbeddingLearner(BaseLearner):
+    """A learner that predicts from the features of a frozen network, which need computing only once an image."""
+
+    @abstractmethod
+    def feature_scores(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tensor:
+        """Scores (n_query, n_way) of query features, given support features and their labels."""
+
+    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+        support, query = network.embed(episode.support.images), network.embed(episode.query.images)
+        return self.feature_scores(support, episode.support.labels, query, episode.n_way)

@@ -38,7 +38,7 @@ class Maml(BaseLearner):
     inner_rate: float = Field(default=0.1, gt=0)
     first_order: bool = False
 
-    def init(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
+    def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         params = init_params(spec, generator)
         head = grow_head(empty_head(Network(spec, params).n_features), n_way, [generator] * n_way)
         return _join(params, head)
@@ -47,16 +47,14 @@ class Maml(BaseLearner):
         params, head = _part(meta)
         return Network(spec, params, head)
 
-    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode) -> Tensor:
+    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)
         adapted = self._adapt(network, meta, episode, create_graph=not self.first_order)
         scores = self._scores(network, adapted, episode)
         return cross_entropy(scores, episode.query.labels)
 
-    def query_scores(self, network: Network, episode: Episode) -> Tensor:
-        if network.head is None:
-            raise ValueError("MAML predicts with a meta-learned head, and this network has none")
-        meta = {name: tensor.detach().requires_grad_() for name, tensor in _join(network.params, network.head).items()}
+    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+        meta = {name: tensor.detach().requires_grad_() for name, tensor in meta.items()}
         adapted = self._adapt(network, meta, episode, create_graph=False)
         with torch.no_grad():
             return self._scores(network, adapted, episode)

@@ -2,8 +2,14 @@
 
 Snell, Swersky, Zemel, "Prototypical Networks for Few-shot Learning", 2017.
 
-Departs from the paper: nothing in the method; training uses the ways, shots and schedule of the configuration. With
-BatchNorm, training normalises support and query in one batch, and prediction uses statistics frozen from training images.
+The continual stage of the TSC paper (its Appendix A, "ProtoNet linear classifier") keeps the embedding, drops the metric and
+puts a fresh linear layer on top. `network` hands over just that: the embedding without a head, to which every continual
+learner adds rows of its own.
+
+Departs from the paper:
+- With BatchNorm, training normalises support and query in one batch, and prediction uses statistics frozen from training images.
+- `both_ways` (off unless asked for) scores an episode twice on the same features, the second time with support and query
+  exchanged: two episodes for the price of one.
 """
 
 from typing import Literal
@@ -13,32 +19,39 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
-from fscl.meta.base import BaseLearner
+from fscl.meta.base import EmbeddingLearner
 from fscl.nets.fast import Params, class_sums
 from fscl.nets.network import Network, NetworkSpec, init_params
 
 
-class ProtoNet(BaseLearner):
-    """Meta-trains the embedding so that class means classify."""
+class ProtoNet(EmbeddingLearner):
+    """Meta-trains the embedding so that class means classify.
+
+    Attributes:
+        both_ways: also classify the support images by the means of the query images.
+    """
 
     method: Literal["protonet"] = "protonet"
+    both_ways: bool = False
 
-    def init(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
+    def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         return init_params(spec, generator)
 
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         return Network(spec, meta)
 
-    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode) -> Tensor:
+    def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)
         features = network.features(network.to_input(torch.cat([episode.support.images, episode.query.images])))
         support, query = features.split([len(episode.support), len(episode.query)])
-        scores = prototype_scores(support, episode.support.labels, query, episode.n_way)
-        return cross_entropy(scores, episode.query.labels)
+        labels, asked = episode.support.labels, episode.query.labels
+        loss = cross_entropy(prototype_scores(support, labels, query, episode.n_way), asked)
+        if self.both_ways:
+            loss = (loss + cross_entropy(prototype_scores(query, asked, support, episode.n_way), labels)) / 2
+        return loss
 
-    def query_scores(self, network: Network, episode: Episode) -> Tensor:
-        support, query = network.embed(episode.support.images), network.embed(episode.query.images)
-        return prototype_scores(support, episode.support.labels, query, episode.n_way)
+    def feature_scores(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tensor:
+        return prototype_scores(support, labels, query, n_way)
 
 
 def prototype_scores(support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tensor:

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from fscl.data.episode import sample_episode
+from fscl.data.episode import jittered_episode, sample_episode, sample_positions
 from fscl.data.pool import ClassPool
 from fscl.errors import ConfigError, Divergence, Interrupted, RunError
-from fscl.meta.base import BaseLearner
-from fscl.nets.fast import Params, frozen_copy, in_layout, trainable_copy
+from fscl.meta.base import BaseLearner, EmbeddingLearner
+from fscl.meta.team import Team
+from fscl.nets.fast import Params, frozen_copy, in_layout, interpolate, trainable_copy
 from fscl.nets.network import Network, NetworkSpec
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
@@ -32,7 +33,15 @@ Progress = Callable[[int, int, str], None]
 
 
 class TrainSpec(BaseModel):
-    """How long and on what episodes to meta-train."""
+    """How long and on what episodes to meta-train.
+
+    Attributes:
+        steps: of the outer optimiser (Adam), each on `meta_batch` episodes.
+        rotations: every training class turned by 90, 180 and 270 degrees makes three more.
+        jitter: how far training images are turned, scaled, sheared and shifted at random; 0 not at all, 1 is ±10° and so on.
+        test_ways: the sizes of episodes that the finished base is tested on; without, `validation_way`.
+        averaging: validate and keep a running average of the weights with this decay; 0 keeps the weights themselves.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -42,6 +51,8 @@ class TrainSpec(BaseModel):
     n_shot: int = Field(default=5, ge=1)
     n_query: int = Field(default=15, ge=1)
     rotations: bool = False
+    jitter: float = Field(default=0.0, ge=0, le=2)
+    averaging: float = Field(default=0.0, ge=0, lt=1)
     learning_rate: float = Field(default=1e-3, gt=0)
     schedule: Literal["constant", "cosine"] = "constant"
     validate_every: int = Field(default=100, ge=1)
@@ -49,6 +60,7 @@ class TrainSpec(BaseModel):
     validation_way: int = Field(default=5, ge=2)
     validation_query: int = Field(default=15, ge=1)
     test_episodes: int = Field(default=600, ge=1)
+    test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
 
     def rate(self, step: int) -> float:
         """The outer learning rate of a step, counted from 0."""
@@ -59,9 +71,10 @@ class TrainSpec(BaseModel):
 
 @dataclass(frozen=True)
 class TrainedBase:
-    """The best network by validation, and how it was found: (step, accuracy) at each validation."""
+    """The best network by validation, the meta-parameters behind it, and how it was found: (step, accuracy) each time."""
 
     network: Network
+    meta: Params
     best_step: int
     best_accuracy: float
     history: tuple[tuple[int, float], ...]
@@ -77,36 +90,41 @@ def meta_train(
     seed: int,
     checkpoint: Path,
     progress: Progress | None = None,
+    team: Team | None = None,
 ) -> TrainedBase:
-    """Meta-train, or continue from `checkpoint` if it is there.
+    """Meta-train, or continue from `checkpoint` if it is there. Every process of a `team` makes the same call.
 
     Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues.
     """
-    job = _Job(learner, network_spec, train, validation, spec, seed)
+    team = team or Team()
+    job = _Job(learner, network_spec, train, validation, spec, seed, team)
     job.check()
     identity = job.identity()
     state = _State.load(checkpoint, identity) if checkpoint.exists() else None
     if state is None:
-        state = _State.fresh(learner.init(network_spec, spec.n_way, generator(seed, "meta", "init")))
+        random = generator(seed, "meta", "init")
+        state = _State.fresh(learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random))
     with _stop_between_steps() as stop:
         while state.step < spec.steps:
             job.train_step(state)
             if state.step % spec.validate_every == 0 or state.step == spec.steps:
-                state.note(job.validation_accuracy(state.meta))
-                state.save(checkpoint, identity)
+                state.note(job.validation_accuracy(state.average))
+                job.save(state, checkpoint, identity)
             if progress is not None:
                 progress(state.step, spec.steps, f"step {state.step}/{spec.steps}, {state.summary()}")
-            if stop.asked:
-                state.save(checkpoint, identity)
+            if team.any(stop.asked):
+                job.save(state, checkpoint, identity)
                 raise Interrupted(
                     f"stopped after step {state.step} of {spec.steps}; the same command continues from there."
                 )
-    return TrainedBase(job.network(state.best), state.best_step, state.best_accuracy, tuple(state.history))
+    history = tuple(state.history)
+    return TrainedBase(job.network(state.best), state.best, state.best_step, state.best_accuracy, history)
 
 
 def episode_accuracy(
     learner: BaseLearner,
     network: Network,
+    meta: Params,
     pool: ClassPool,
     *,
     n_episodes: int,
@@ -114,15 +132,32 @@ def episode_accuracy(
     n_shot: int,
     n_query: int,
     seed: int,
+    team: Team | None = None,
+    progress: Progress | None = None,
 ) -> list[float]:
-    """Accuracy on the queries of each of `n_episodes` episodes drawn from `pool`."""
-    accuracies = []
-    for number in range(n_episodes):
+    """Accuracy on the queries of each of `n_episodes` episodes drawn from `pool`.
+
+    Learners that predict from frozen features embed the pool once, which makes a thousand episodes as cheap as ten.
+    """
+    features = network.embed(pool.images) if isinstance(learner, EmbeddingLearner) else None
+    shape = {"n_way": n_way, "n_shot": n_shot, "n_query": n_query}
+
+    def accuracy(number: int) -> Tensor:
         random = generator(seed, "evaluation-episode", number)
-        episode = sample_episode(pool, n_way=n_way, n_shot=n_shot, n_query=n_query, generator=random)
-        right = learner.query_scores(network, episode).argmax(1) == episode.query.labels
-        accuracies.append(right.float().mean().item())
-    return accuracies
+        if features is not None and isinstance(learner, EmbeddingLearner):
+            drawn = sample_positions(pool, **shape, generator=random)
+            labels = torch.arange(n_way)
+            support, query = features[drawn.support.flatten()], features[drawn.query.flatten()]
+            scores = learner.feature_scores(support, labels.repeat_interleave(n_shot), query, n_way)
+            asked = labels.repeat_interleave(n_query)
+        else:
+            episode = sample_episode(pool, **shape, generator=random)
+            scores, asked = learner.query_scores(network, meta, episode), episode.query.labels
+        if progress is not None:
+            progress(number + 1, n_episodes, "")
+        return (scores.argmax(1) == asked).float().mean()[None]
+
+    return [share.item() for share in (team or Team()).map(n_episodes, accuracy)]
 
 
 @dataclass
@@ -130,6 +165,7 @@ class _State:
     """All that a checkpoint holds."""
 
     meta: Params
+    average: Params
     optimiser: torch.optim.Adam
     best: Params
     step: int = 0
@@ -140,12 +176,12 @@ class _State:
     @classmethod
     def fresh(cls, start: Params) -> "_State":
         meta = trainable_copy(start)
-        return cls(meta, torch.optim.Adam(meta.values()), frozen_copy(meta), history=[])
+        return cls(meta, frozen_copy(meta), torch.optim.Adam(meta.values()), frozen_copy(meta), history=[])
 
     def note(self, accuracy: float) -> None:
         self.history.append((self.step, accuracy))
         if accuracy > self.best_accuracy:
-            self.best, self.best_step, self.best_accuracy = frozen_copy(self.meta), self.step, accuracy
+            self.best, self.best_step, self.best_accuracy = frozen_copy(self.average), self.step, accuracy
 
     def summary(self) -> str:
         return f"best validation {100 * self.best_accuracy:.2f} %" if self.best_step else "no validation yet"
@@ -154,6 +190,7 @@ class _State:
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.meta.items():
             tensors[f"meta/{name}"] = tensor
+            tensors[f"average/{name}"] = self.average[name]
             tensors[f"best/{name}"] = self.best[name]
             tensors |= {f"adam/{key}/{name}": value for key, value in self.optimiser.state.get(tensor, {}).items()}
         details = {
@@ -175,7 +212,7 @@ class _State:
             return in_layout(found)
 
         state = cls.fresh(group("meta/"))
-        state.best = group("best/")
+        state.average, state.best = group("average/"), group("best/")
         for key in ("step", "exp_avg", "exp_avg_sq"):
             for name, value in group(f"adam/{key}/").items():
                 state.optimiser.state[state.meta[name]][key] = value
@@ -195,6 +232,7 @@ class _Job:
     validation: ClassPool
     plan: TrainSpec
     seed: int
+    team: Team
 
     def check(self) -> None:
         """Refuse what the data or the learner cannot serve, before anything is computed."""
@@ -223,24 +261,42 @@ class _Job:
 
     def train_step(self, state: _State) -> None:
         """One step of the outer optimiser, on episodes that the step's number decides."""
-        plan, rate = self.plan, self.plan.rate(state.step)
-        state.optimiser.zero_grad()
-        for number in range(plan.meta_batch):
+        plan, rate, parameters = self.plan, self.plan.rate(state.step), list(state.meta.values())
+        sizes = [1, *(parameter.numel() for parameter in parameters)]
+
+        def loss_and_gradients(number: int) -> Tensor:
             random = generator(self.seed, "meta", "episode", state.step, number)
             episode = sample_episode(
                 self.train, n_way=plan.n_way, n_shot=plan.n_shot, n_query=plan.n_query, generator=random
             )
-            loss = self.learner.loss(self.spec, state.meta, episode) / plan.meta_batch
-            if not torch.isfinite(loss):
+            episode = jittered_episode(episode, plan.jitter, random)
+            loss, grads = self.learner.gradients(self.spec, state.meta, episode, state.step / plan.steps)
+            return torch.cat([loss.reshape(1), *(grad.reshape(-1) for grad in grads)])
+
+        total = None
+        for found in self.team.map(plan.meta_batch, loss_and_gradients):
+            if not torch.isfinite(found[0]):
                 raise Divergence(
-                    f"meta-training diverged: the loss is {loss.item()} at step {state.step + 1} with learning rate "
+                    f"meta-training diverged: the loss is {found[0].item()} at step {state.step + 1} with learning rate "
                     f"{rate:g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
                 )
-            loss.backward()
+            total = found if total is None else total.add_(found)
+        assert total is not None
+        for parameter, grad in zip(parameters, total.div_(plan.meta_batch).split(sizes)[1:], strict=True):
+            parameter.grad = grad.view(parameter.shape)
         for group in state.optimiser.param_groups:
             group["lr"] = rate
         state.optimiser.step()
         state.step += 1
+        # early on a long average would remember the random start, so it begins short
+        decay = min(plan.averaging, state.step / (state.step + 10))
+        state.average = interpolate(state.average, state.meta, 1 - decay)
+
+    def save(self, state: _State, checkpoint: Path, identity: dict[str, Any]) -> None:
+        """Write a checkpoint, once for the whole team."""
+        if self.team.leads:
+            state.save(checkpoint, identity)
+        self.team.wait()
 
     def network(self, meta: Params) -> Network:
         """The network at these weights, with the statistics of training images where it has BatchNorm."""
@@ -254,12 +310,14 @@ class _Job:
         accuracies = episode_accuracy(
             self.learner,
             self.network(meta),
+            meta,
             self.validation,
             n_episodes=self.plan.validation_episodes,
             n_way=self.plan.validation_way,
             n_shot=self.plan.n_shot,
             n_query=self.plan.validation_query,
             seed=self.seed,
+            team=self.team,
         )
         return sum(accuracies) / len(accuracies)
 

@@ -1,0 +1,73 @@
+"""Several processes that meta-train one network: each takes its share of the tasks, and all end with the same bits.
+
+Start them with `torchrun`. Every process draws the same episodes by name, computes the gradients of its own and receives those
+of the others; the sum is taken in the order of the tasks, so that it does not depend on how many processes there are.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a training, and which of them this one is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks to people."""
+        return self.rank == 0
+
+    def map(self, count: int, work: Callable[[int], Tensor]) -> Iterator[Tensor]:
+        """work(0), work(1), … in order, each computed by one process and known to all. All shapes must be equal."""
+        if self.size == 1:
+            yield from map(work, range(count))
+            return
+        for start in range(0, count, self.size):
+            number = start + self.rank
+            mine = work(number) if number < count else None
+            yield from self._exchange(mine, min(self.size, count - start))
+
+    def _exchange(self, mine: Tensor | None, wanted: int) -> Sequence[Tensor]:
+        # an idle process does not know the shape yet, so the leader, who is never idle, says it first
+        length = torch.tensor([mine.numel() if mine is not None else 0])
+        dist.broadcast(length, src=0)
+        payload = torch.zeros(int(length)) if mine is None else mine.contiguous()
+        gathered = [torch.empty_like(payload) for _ in range(self.size)]
+        dist.all_gather(gathered, payload)
+        return gathered[:wanted]
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says yes."""
+        if self.size == 1:
+            return flag
+        asked = torch.tensor([int(flag)])
+        dist.all_reduce(asked, op=dist.ReduceOp.MAX)
+        return bool(asked.item())
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def join_team() -> Iterator[Team]:
+    """The team that `torchrun` started this process in, or a team of one."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Team()
+        return
+    dist.init_process_group("gloo")
+    try:
+        yield Team(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
