@@ -35,7 +35,7 @@ def splits() -> Splits:
 
 
 def doubles(learner: BaseLearner, spec: NetworkSpec) -> Params:
-    meta = learner.init(spec, 3, generator(0, "init"))
+    meta = learner.init(spec, n_way=3, n_classes=20, generator=generator(0, "init"))
     return {name: tensor.double().requires_grad_() for name, tensor in meta.items()}
 
 
@@ -128,7 +128,9 @@ def test_training_beats_the_untrained_network_on_unseen_classes(splits: Splits, 
     )
     before, after = (
         sum(
-            episode_accuracy(ProtoNet(), base.network, splits.test, n_episodes=30, n_way=5, n_shot=1, n_query=8, seed=0)
+            episode_accuracy(
+                ProtoNet(), base.network, base.meta, splits.test, n_episodes=30, n_way=5, n_shot=1, n_query=8, seed=0
+            )
         )
         / 30
         for base in (untrained, trained)
@@ -146,7 +148,11 @@ def test_maml_learns_to_learn_classes_that_it_never_saw(splits: Splits, tmp_path
     )
     trained = train(splits, tmp_path / "t", learner, spec, network)
     before, after = (
-        sum(episode_accuracy(learner, found.network, splits.test, n_episodes=40, n_way=3, n_shot=2, n_query=8, seed=0))
+        sum(
+            episode_accuracy(
+                learner, found.network, found.meta, splits.test, n_episodes=40, n_way=3, n_shot=2, n_query=8, seed=0
+            )
+        )
         / 40
         for found in (untrained, trained)
     )
@@ -215,7 +221,7 @@ def test_the_best_weights_by_validation_are_kept_not_the_last(splits: Splits, tm
     assert trained.best_accuracy == best
     assert trained.best_step == next(step for step, accuracy in trained.history if accuracy == best)
     found = episode_accuracy(
-        ProtoNet(), trained.network, splits.validation, n_episodes=3, n_way=3, n_shot=2, n_query=3, seed=0
+        ProtoNet(), trained.network, trained.meta, splits.validation, n_episodes=3, n_way=3, n_shot=2, n_query=3, seed=0
     )
     assert sum(found) / 3 == pytest.approx(best)
 

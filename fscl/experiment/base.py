@@ -97,9 +97,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
     return path, lines if team.leads else []
 
 
-def _test(
-    config: Config, trained: TrainedBase, splits: Splits, reporter: Reporter, team: Team
-) -> list[dict[str, Any]]:
+def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Reporter, team: Team) -> list[dict[str, Any]]:
     """Accuracy on episodes of the test classes, for the record only: nothing is chosen by it."""
     train, results = config.base.train, []
     for way in train.test_ways or (train.validation_way,):
@@ -120,9 +118,7 @@ def _test(
                     progress=stage.update,
                 )
             test = mean_interval(accuracies)
-            results.append(
-                {"shape": shape, "episodes": test.n, "accuracy": test.mean, "interval_95": test.half_width}
-            )
+            results.append({"shape": shape, "episodes": test.n, "accuracy": test.mean, "interval_95": test.half_width})
     return results
 
 

@@ -18,7 +18,9 @@ from fscl.data.stream import StreamSpec
 from fscl.errors import ConfigError, UnknownName, suggestion, unknown_name
 from fscl.experiment.explain import explain
 from fscl.meta.maml import Maml
+from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
+from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
 from fscl.nets.network import check_width
 from fscl.nets.norm import NormName
@@ -66,7 +68,7 @@ class BaseConfig(_Section):
 
     use: str | None = None
     network: NetworkConfig = NetworkConfig()
-    learner: Annotated[ProtoNet | Maml, Field(discriminator="method")] = ProtoNet()
+    learner: Annotated[ProtoNet | Maml | MamlPlusPlus | Supervised, Field(discriminator="method")] = ProtoNet()
     train: TrainSpec = TrainSpec()
 
     @model_validator(mode="after")

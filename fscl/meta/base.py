@@ -53,7 +53,6 @@ class BaseLearner(BaseModel, ABC):
         `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
         """
 
-
     def ways_to_test(self, spec: NetworkSpec) -> "dict[str, BaseLearner]":
         """The learners to test a trained base with, by what to call each; the inductive one is called nothing."""
         return {"": self}

@@ -7,7 +7,8 @@ puts a fresh linear layer on top. `network` hands over just that: the embedding 
 learner adds rows of its own.
 
 Departs from the paper:
-- With BatchNorm, training normalises support and query in one batch, and prediction uses statistics frozen from training images.
+- With BatchNorm, training normalises support and query in one batch, and prediction uses statistics frozen from
+  training images.
 - `both_ways` (off unless asked for) scores an episode twice on the same features, the second time with support and query
   exchanged: two episodes for the price of one.
 """

@@ -1,7 +1,8 @@
 """Several processes that meta-train one network: each takes its share of the tasks, and all end with the same bits.
 
-Start them with `torchrun`. Every process draws the same episodes by name, computes the gradients of its own and receives those
-of the others; the sum is taken in the order of the tasks, so that it does not depend on how many processes there are.
+Start them with `torchrun`. Every process draws the same episodes by name, computes the gradients of its own and
+receives those of the others; the sum is taken in the order of the tasks, so that it does not depend on how many
+processes there are.
 """
 
 import os

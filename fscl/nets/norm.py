@@ -23,15 +23,17 @@ EPSILON = 1e-5
 GROUP_SIZE = 8  # channels in a group
 
 
+def group_count(channels: int) -> int:
+    """How many groups GroupNorm makes: as many as divide the channels evenly; below eight channels, one."""
+    return math.gcd(channels, channels // GROUP_SIZE) if channels >= GROUP_SIZE else 1
+
+
 class GroupNorm(nn.Module):
     """Normalises groups of about eight channels within one image (Wu and He 2018)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.groups = math.gcd(
-            channels, channels // GROUP_SIZE
-        )  # so that they divide any width; below eight, one group
-        self.groups = self.groups if channels >= GROUP_SIZE else 1
+        self.groups = group_count(channels)
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 
@@ -57,8 +59,7 @@ class BatchNorm(nn.Module):
                 "Give more images or larger ones, or use GroupNorm."
             )
         if record is not None:
-            variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
-            record[self.key] = torch.stack([mean, variance])
+            record[self.key] = _channel_statistics(x)
         return F.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=EPSILON)
 
     def _with(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -68,6 +69,13 @@ class BatchNorm(nn.Module):
         scale = self.weight * torch.rsqrt(variance + EPSILON)
         shift = self.bias - mean * scale
         return x * scale[:, None, None] + shift[:, None, None]
+
+
+def _channel_statistics(x: Tensor) -> Tensor:
+    """Mean and variance of each channel, (2, channels). torch.var_mean is ten times slower in channels-last order."""
+    rows = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
+    mean = rows.mean(0)
+    return torch.stack([mean, (rows - mean).square().mean(0)])
 
 
 Norm = GroupNorm | BatchNorm

@@ -1,0 +1,256 @@
+"""Curvature of Conv-4, by hand: the forward pass, the backward pass, and the derivative of both along a direction.
+
+What makes it fast, beside differentiating only once:
+- Pooling picks the same pixels before normalisation as after it (turned round where the scale γ is negative), so only the
+  picked quarter of a map is ever scaled, rectified and differentiated through.
+- The gradient at a convolution's output is "picked values + A + B · output" with A and B one number a channel (and
+  image, for GroupNorm), so the dense part of the normalisation's backward pass is one multiply-add.
+- Along a direction, each convolution meets plain convolutions only; torch's own second derivative of a convolution makes the
+  weight gradient a convolution with a kernel as large as the picture, which takes twice the time.
+
+Notation: c = conv(x, w) less its mean; p(c) are the pixels that pooling picks; ĉ = c · rate, where rate = 1 /
+sqrt(variance + ε); z = γ · p(ĉ) + β; the output is max(z, 0). `d_` stands for the gradient of the loss, `dot_` for the
+derivative along the direction. Maps are (n, height, width, channels) here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fscl.nets.curvature import HEAD, Autograd, Curvature, Scored
+from fscl.nets.fast import Params
+from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.norm import EPSILON, group_count
+
+N_BLOCKS = 4
+
+
+@dataclass(frozen=True)
+class Conv4Tape:
+    """A gradient's intermediate values, from which the Hessian is applied."""
+
+    blocks: "tuple[_Block, ...]"
+    top: "_Top"
+
+
+@dataclass(frozen=True)
+class Conv4Curvature(Curvature):
+    """Curvature of Conv-4 with a linear head. Equal to `Autograd`, up to rounding."""
+
+    spec: NetworkSpec
+
+    def gradient(self, weights: Params, batch: Scored, *, keep: bool) -> tuple[Tensor, Params, Any]:
+        if batch.statistics is not None:  # an ablation of MAML++, and first order only
+            return Autograd(Network(self.spec, {})).gradient(weights, batch, keep=keep)
+        groups = group_count(self.spec.width) if self.spec.norm == "group" else None
+        x = batch.x if groups is None else batch.x[-batch.n_scored :]  # GroupNorm needs no one else
+        cover = _Cover(groups, min(batch.n_given, len(x)))
+        x, blocks = x.permute(0, 2, 3, 1).contiguous(), []
+        for number in range(N_BLOCKS):
+            weight, gamma, beta = (weights[name].detach() for name in _names(number))
+            block = _Block(x, weight, gamma, beta, cover)
+            x = block.output
+            blocks.append(block)
+        top = _Top(x, weights[f"{HEAD}weight"].detach(), weights[f"{HEAD}bias"].detach(), batch.labels)
+        d_x, d_weight, d_bias = top.backward()
+        grads = {f"{HEAD}weight": d_weight, f"{HEAD}bias": d_bias}
+        for number in reversed(range(N_BLOCKS)):
+            d_x, *found = blocks[number].backward(d_x, keep=keep, needs_d_x=number > 0)
+            grads |= dict(zip(_names(number), found, strict=True))
+            if not keep:
+                blocks.pop()  # its maps are the bulk of the memory
+        return top.loss, {name: grads[name] for name in weights}, Conv4Tape(tuple(blocks), top)
+
+    def product(self, tape: Any, direction: Mapping[str, Tensor]) -> Params:
+        dot_x = None
+        for number, block in enumerate(tape.blocks):
+            dot_x = block.forward_along(dot_x, *(direction.get(name) for name in _names(number)))
+        assert dot_x is not None
+        dot_d_x, *found = tape.top.along(dot_x, direction[f"{HEAD}weight"], direction[f"{HEAD}bias"])
+        result = dict(zip((f"{HEAD}weight", f"{HEAD}bias"), found, strict=True))
+        for number in reversed(range(N_BLOCKS)):
+            dot_d_x, *found = tape.blocks[number].backward_along(dot_d_x, needs_d_x=number > 0)
+            result |= dict(zip(_names(number), found, strict=True))
+        return result
+
+
+def _names(number: int) -> tuple[str, str, str]:
+    return f"convs.{number}.weight", f"norms.{number}.weight", f"norms.{number}.bias"
+
+
+@dataclass(frozen=True)
+class _Cover:
+    """What one normalisation covers: a channel of the first `n_given` images (BatchNorm), or a group within an image."""
+
+    groups: int | None
+    n_given: int
+
+    def size(self, values: Tensor) -> int:
+        """How many numbers of these maps one normalisation covers."""
+        _, height, width, channels = values.shape
+        return height * width * (self.n_given if self.groups is None else channels // self.groups)
+
+    def sums(self, values: Tensor, *, given: bool = False) -> Tensor:
+        """Sums over all that one normalisation serves; for BatchNorm, `given` leaves out those that it only serves."""
+        n, *_, channels = values.shape
+        if self.groups is None:
+            return _channel_sums(values[: self.n_given] if given else values)
+        each = values.reshape(n, -1, channels).sum(1).view(n, self.groups, -1)
+        return each.sum(2, keepdim=True).expand_as(each).reshape(n, 1, 1, channels)
+
+
+class _Block:
+    """One block of Conv-4 at one batch."""
+
+    def __init__(self, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, cover: _Cover) -> None:
+        self.x, self.weight, self.gamma, self.cover = x, weight, gamma, cover
+        c = _convolve(x, self.weight)
+        self.size = cover.size(c)
+        self.c = c.sub_(cover.sums(c, given=True) / self.size)
+        self.rate = (cover.sums(self.c.square(), given=True) / self.size + EPSILON).rsqrt()
+        self.picked, self.places = _pick(self.c, gamma)
+        self.normal = self.picked * self.rate  # p(ĉ)
+        z = torch.addcmul(beta, self.normal, self.gamma)
+        self.live = z > 0
+        self.output = z.relu_()
+
+    def backward(self, d_output: Tensor, *, keep: bool, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Gradients in the input, the filters, γ and β."""
+        d_z = d_output * self.live
+        d_gamma, d_beta = _channel_sums(d_z * self.normal), _channel_sums(d_z)
+        inner = d_z * self.gamma
+        first, second = self.cover.sums(inner) / self.size, self.cover.sums(inner * self.normal) / self.size
+        shift, factor = self.rate * first, self.rate.square() * second
+        if self.cover.groups is None and self.cover.n_given < len(
+            self.c
+        ):  # the other images have no say in the statistics
+            d_c = torch.zeros_like(self.c)
+            torch.addcmul(-shift, self.c[: self.cover.n_given], -factor, out=d_c[: self.cover.n_given])
+        else:
+            d_c = torch.addcmul(-shift, self.c, -factor)
+        d_c.view(-1).index_add_(0, self.places, (inner * self.rate).view(-1))
+        d_x, d_weight = _convolve_backward(d_c, self.x, self.weight, needs_d_x)
+        if keep:
+            self.d_z, self.first, self.second, self.factor = d_z, first, second, factor
+            self.d_c = d_c if needs_d_x else None
+        return d_x, d_weight, d_gamma, d_beta
+
+    def forward_along(
+        self, dot_x: Tensor | None, dot_weight: Tensor | None, dot_gamma: Tensor | None, dot_beta: Tensor | None
+    ) -> Tensor:
+        """The derivative of the output. What a direction leaves out stands still."""
+        zero = torch.zeros_like(self.gamma)
+        self.dot_x = dot_x
+        self.dot_weight = torch.zeros_like(self.weight) if dot_weight is None else dot_weight
+        self.dot_gamma = zero if dot_gamma is None else dot_gamma
+        dot_beta = zero if dot_beta is None else dot_beta
+        dot_c = _convolve(self.x, self.dot_weight)
+        if dot_x is not None:
+            dot_c.add_(_convolve(dot_x, self.weight))
+        self.dot_c = dot_c.sub_(self.cover.sums(dot_c) / self.size)
+        self.dot_rate = -self.rate.pow(3) * self.cover.sums(self.c * dot_c) / self.size
+        dot_picked = dot_c.view(-1).index_select(0, self.places).view(self.picked.shape)
+        self.dot_normal = dot_picked.mul_(self.rate).addcmul_(self.picked, self.dot_rate)
+        dot_z = torch.addcmul(dot_beta, self.dot_normal, self.gamma).addcmul_(self.normal, self.dot_gamma)
+        return dot_z.mul_(self.live)
+
+    def backward_along(self, dot_d_output: Tensor, *, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The derivatives of what `backward` returns."""
+        d_z, rate, dot_rate, size = self.d_z, self.rate, self.dot_rate, self.size
+        dot_d_z = dot_d_output * self.live
+        dot_d_gamma = _channel_sums(torch.addcmul(dot_d_z * self.normal, d_z, self.dot_normal))
+        dot_d_beta = _channel_sums(dot_d_z)
+        inner = d_z * self.gamma
+        dot_inner = torch.addcmul(dot_d_z * self.gamma, d_z, self.dot_gamma)
+        dot_first = self.cover.sums(dot_inner) / size
+        dot_second = self.cover.sums(torch.addcmul(dot_inner * self.normal, inner, self.dot_normal)) / size
+        dot_shift = dot_rate * self.first + rate * dot_first
+        dot_factor = 2 * rate * dot_rate * self.second + rate.square() * dot_second
+        dot_d_c = torch.addcmul(-dot_shift, self.c, -dot_factor).addcmul_(self.dot_c, -self.factor)
+        dot_d_picked = torch.addcmul(dot_inner * rate, inner, dot_rate)
+        dot_d_c.view(-1).index_add_(0, self.places, dot_d_picked.view(-1))
+        dot_d_x, dot_d_weight = _convolve_backward(dot_d_c, self.x, self.weight, needs_d_x)
+        if self.dot_x is not None and self.d_c is not None:
+            more_d_x, more_d_weight = _convolve_backward(self.d_c, self.dot_x, self.dot_weight, needs_d_x)
+            dot_d_x.add_(more_d_x)
+            dot_d_weight.add_(more_d_weight)
+        return dot_d_x, dot_d_weight, dot_d_gamma, dot_d_beta
+
+
+class _Top:
+    """The linear head and the mean cross-entropy, on the last len(labels) images."""
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> None:
+        self.shape, self.weight, self.n = x.shape, weight, len(labels)
+        self.features = _flat(x[-self.n :])
+        scores = torch.addmm(bias, self.features, weight.T)
+        self.loss = F.cross_entropy(scores, labels)
+        self.chances = scores.softmax(1)
+        self.d_scores = self.chances.clone()
+        self.d_scores[torch.arange(self.n), labels] -= 1
+        self.d_scores /= self.n
+
+    def backward(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients in the input (zero for images that are not scored), the weight and the bias."""
+        return self._spread(self.d_scores @ self.weight), self.d_scores.T @ self.features, self.d_scores.sum(0)
+
+    def along(self, dot_x: Tensor, dot_weight: Tensor, dot_bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The derivatives of what `backward` returns."""
+        dot_features = _flat(dot_x[-self.n :])
+        dot_scores = dot_features @ self.weight.T + self.features @ dot_weight.T + dot_bias
+        mean = (self.chances * dot_scores).sum(1, keepdim=True)
+        dot_d_scores = self.chances * (dot_scores - mean) / self.n
+        dot_d_features = dot_d_scores @ self.weight + self.d_scores @ dot_weight
+        dot_d_weight = dot_d_scores.T @ self.features + self.d_scores.T @ dot_features
+        return self._spread(dot_d_features), dot_d_weight, dot_d_scores.sum(0)
+
+    def _spread(self, d_features: Tensor) -> Tensor:
+        n, height, width, channels = self.shape
+        d_x = d_features.view(-1, channels, height, width).permute(0, 2, 3, 1)
+        return torch.cat([d_x.new_zeros(n - self.n, height, width, channels), d_x]).contiguous()
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Features in the order that the network has them: channel after channel."""
+    return x.permute(0, 3, 1, 2).flatten(1)
+
+
+def _nchw(values: Tensor) -> Tensor:
+    return values.permute(0, 3, 1, 2)
+
+
+def _nhwc(values: Tensor) -> Tensor:
+    return values.permute(0, 2, 3, 1).contiguous()
+
+
+def _channel_sums(values: Tensor) -> Tensor:
+    return values.reshape(-1, values.shape[-1]).sum(0)
+
+
+def _pick(c: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    """The pixels of `c` that pooling will pick once they are scaled by γ, and their places in a flat `c`."""
+    n, height, width, channels = c.shape
+    upright = c if bool((gamma >= 0).all()) else c * gamma.sign()
+    pooled, indices = F.max_pool2d(_nchw(upright), 2, return_indices=True)
+    images = torch.arange(n).view(n, 1, 1, 1) * (height * width)
+    places = _nhwc(indices).add_(images).mul_(channels).add_(torch.arange(channels)).view(-1)
+    if upright is c:
+        return _nhwc(pooled), places
+    return c.view(-1).index_select(0, places).view(n, height // 2, width // 2, channels), places
+
+
+def _convolve(x: Tensor, weight: Tensor) -> Tensor:
+    return _nhwc(F.conv2d(_nchw(x), weight, padding=1))
+
+
+def _convolve_backward(d_c: Tensor, x: Tensor, weight: Tensor, needs_d_x: bool) -> tuple[Tensor, Tensor]:
+    """Gradients of a convolution in its input (where needed) and its filters."""
+    one, none = [1, 1], [0, 0]
+    d_x, d_weight, _ = torch.ops.aten.convolution_backward(
+        _nchw(d_c), _nchw(x), weight, None, one, one, one, False, none, 1, [needs_d_x, True, False]
+    )
+    return (_nhwc(d_x) if needs_d_x else d_x), d_weight
