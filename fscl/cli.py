@@ -5,6 +5,7 @@ torch and friends are imported inside the commands, so that `--help` answers at 
 """
 
 import itertools
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -197,5 +198,6 @@ def main() -> None:
 
 
 def _fail(sentence: str, code: int) -> None:
-    print(f"fscl: {sentence}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":  # of several processes under torchrun, one speaks
+        print(f"fscl: {sentence}", file=sys.stderr)
     sys.exit(code)

@@ -5,22 +5,29 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from fscl.data.episode import Episode, sample_episode
-from fscl.data.pool import ClassPool, Splits, split_classes
+from fscl.continual.methods import make_learner
+from fscl.data.augment import jittered
+from fscl.data.episode import Episode, jittered_episode, sample_episode
+from fscl.data.pool import ClassPool, Examples, Splits, split_classes
 from fscl.errors import ConfigError, DataError, Divergence, Interrupted, RunError, StorageError
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
+from fscl.meta.mamlpp import MamlPlusPlus, step_shares
 from fscl.meta.protonet import ProtoNet, prototype_scores
+from fscl.meta.shipped import load_base
+from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
 from fscl.nets.fast import Params
-from fscl.nets.network import NetworkSpec
+from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.rng import generator
+from fscl.storage import load_tensors
 from tests.conftest import ROOT, noise_pool
 
 TINY = NetworkSpec(width=4, image_size=16)
@@ -43,16 +50,46 @@ def an_episode(pool: ClassPool) -> Episode:
     return sample_episode(pool, n_way=3, n_shot=2, n_query=3, generator=generator(0, "episode"))
 
 
+def a_meta(learner: BaseLearner, norm: str) -> Params:
+    spec = TINY.model_copy(update={"norm": norm})
+    return learner.init(spec, n_way=3, n_classes=20, generator=generator(0, "init"))
+
+
+def a_base(learner: BaseLearner, norm: str) -> Network:
+    spec = TINY.model_copy(update={"norm": norm})
+    network = learner.network(spec, a_meta(learner, norm))
+    images = noise_pool().images[:60]
+    return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
+
+
+def only(episode: Episode, number: int) -> Episode:
+    one = Examples(episode.query.images[number : number + 1], episode.query.labels[number : number + 1])
+    return replace(episode, query=one)
+
+
 def shifted(meta: Params, direction: Params, size: float) -> Params:
     return {name: (tensor + size * direction[name]).detach().requires_grad_() for name, tensor in meta.items()}
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("learner", [ProtoNet(), Maml(inner_steps=1), Maml(inner_steps=3, inner_rate=0.3)], ids=str)
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ProtoNet(),
+        ProtoNet(both_ways=True),
+        Maml(inner_steps=1),
+        Maml(inner_steps=3, inner_rate=0.3),
+        Maml(inner_steps=3, inner_rate=0.3, adapt="head"),
+        MamlPlusPlus(inner_steps=2),
+        Supervised(),
+        Supervised(classifier="linear"),
+    ],
+    ids=str,
+)
 def test_the_meta_gradient_agrees_with_finite_differences(learner: BaseLearner, norm: str, small_pool: ClassPool):
     spec = TINY.model_copy(update={"norm": norm})
     meta, episode = doubles(learner, spec), an_episode(small_pool)
-    grads = torch.autograd.grad(learner.loss(spec, meta, episode), list(meta.values()))
+    _, grads = learner.gradients(spec, meta, episode)
     random = generator(0, "direction")
     direction = {n: torch.randn(t.shape, generator=random, dtype=torch.float64) for n, t in meta.items()}
     along = sum(float((grad * direction[name]).sum()) for grad, name in zip(grads, meta, strict=True))
@@ -65,7 +102,7 @@ def test_the_meta_gradient_agrees_with_finite_differences(learner: BaseLearner, 
 def test_the_first_order_gradient_is_that_of_the_query_loss_at_the_adapted_weights(small_pool: ClassPool):
     learner = Maml(inner_steps=2, inner_rate=0.3, first_order=True)
     meta, episode = doubles(learner, TINY), an_episode(small_pool)
-    grads = torch.autograd.grad(learner.loss(TINY, meta, episode), list(meta.values()))
+    _, grads = learner.gradients(TINY, meta, episode)
 
     # by another route: plain gradient descent in place, then the gradient where it ends
     weights = {name: tensor.detach().clone().requires_grad_() for name, tensor in meta.items()}
@@ -89,8 +126,7 @@ def test_the_first_order_gradient_is_that_of_the_query_loss_at_the_adapted_weigh
 def test_second_order_differs_from_first_order(small_pool: ClassPool):
     meta, episode = doubles(Maml(), TINY), an_episode(small_pool)
     exact, rough = (
-        torch.autograd.grad(Maml(inner_rate=0.3, first_order=first).loss(TINY, meta, episode), list(meta.values()))
-        for first in (False, True)
+        Maml(inner_rate=0.3, first_order=first).gradients(TINY, meta, episode)[1] for first in (False, True)
     )
     assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(exact, rough, strict=True))
 
@@ -138,10 +174,20 @@ def test_training_beats_the_untrained_network_on_unseen_classes(splits: Splits, 
     assert after > before + 0.05
 
 
-@pytest.mark.parametrize("first_order", [False, True])
-def test_maml_learns_to_learn_classes_that_it_never_saw(splits: Splits, tmp_path: Path, first_order: bool):
-    learner = Maml(inner_steps=2, inner_rate=0.3, first_order=first_order)
-    spec = QUICK.model_copy(update={"steps": 60, "meta_batch": 2, "validate_every": 20, "learning_rate": 5e-3})
+@pytest.mark.parametrize(
+    "learner",
+    [
+        Maml(inner_steps=2, inner_rate=0.3),
+        Maml(inner_steps=2, inner_rate=0.3, first_order=True),
+        Maml(inner_steps=2, inner_rate=0.3, adapt="head"),
+        MamlPlusPlus(inner_steps=2, inner_rate=0.3),
+    ],
+    ids=str,
+)
+def test_learning_to_learn_helps_with_classes_never_seen(splits: Splits, tmp_path: Path, learner: BaseLearner):
+    spec = QUICK.model_copy(
+        update={"steps": 100, "meta_batch": 2, "validate_every": 50, "validation_episodes": 20, "learning_rate": 5e-3}
+    )
     network = TINY.model_copy(update={"width": 16})
     untrained = train(
         splits, tmp_path / "u", learner, spec.model_copy(update={"steps": 1, "learning_rate": 1e-9}), network
@@ -159,7 +205,7 @@ def test_maml_learns_to_learn_classes_that_it_never_saw(splits: Splits, tmp_path
     assert after > before + 0.15
 
 
-@pytest.mark.parametrize("learner", [ProtoNet(), Maml(inner_steps=2)], ids=str)
+@pytest.mark.parametrize("learner", [ProtoNet(), Maml(inner_steps=2), MamlPlusPlus(inner_steps=2)], ids=str)
 def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
     splits: Splits, tmp_path: Path, learner: BaseLearner
 ):
@@ -267,3 +313,231 @@ def test_the_cosine_schedule_begins_at_the_rate_and_ends_near_zero():
     assert spec.rate(0) == pytest.approx(0.1)
     assert spec.rate(50) == pytest.approx(0.05)
     assert spec.rate(99) < 1e-4
+
+
+def test_shares_of_the_multi_step_loss_move_to_the_last_step():
+    assert step_shares(5, 0.0) == pytest.approx([0.2] * 5)
+    assert step_shares(5, 0.5) == pytest.approx([0.1] * 4 + [0.6])
+    assert step_shares(5, 0.9) == pytest.approx([0.02] * 4 + [0.92])
+    assert step_shares(5, 0.99) == pytest.approx([0.006] * 4 + [0.976])  # a floor, until it ends
+    assert step_shares(5, 1.0) == [0.0] * 4 + [1.0]
+
+
+def test_every_learned_rate_and_every_step_s_scale_gets_a_gradient(small_pool: ClassPool):
+    learner = MamlPlusPlus(inner_steps=3, multi_step_loss=False)
+    spec = TINY.model_copy(update={"norm": "batch"})
+    meta = learner.init(spec, n_way=3, n_classes=20, generator=generator(0, "init"))
+    grads = dict(zip(meta, learner.gradients(spec, meta, an_episode(small_pool), 1.0)[1], strict=True))
+    learned = [name for name in meta if name.startswith(("rate/", "per-step/"))]
+    assert len(learned) == (4 + 2) + 4 * 2  # rates of four filters and the head, two vectors of each norm
+    for name in learned:
+        assert meta[name].shape[0] == 3
+        assert (grads[name].reshape(3, -1).abs().sum(1) > 0).all(), name
+
+
+def test_maml_plus_plus_hands_over_the_scales_of_its_last_step():
+    learner = MamlPlusPlus(inner_steps=3)
+    meta = learner.init(TINY, n_way=3, n_classes=20, generator=generator(0, "init"))
+    meta["per-step/norms.1.weight"] = torch.arange(3.0)[:, None].expand(3, 4)
+    network = learner.network(TINY, meta)
+    assert network.params["norms.1.weight"].tolist() == [2.0] * 4
+    assert network.head is not None
+    assert list(network.params) == list(init_params(TINY, generator(0)))
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ProtoNet(),
+        Supervised(),
+        Maml(inner_steps=2),
+        Maml(inner_steps=2, adapt="head"),
+        MamlPlusPlus(inner_steps=2),
+        MamlPlusPlus(inner_steps=2, per_step_statistics=False),
+    ],
+    ids=str,
+)
+def test_queries_do_not_influence_each_other(learner: BaseLearner, norm: str, small_pool: ClassPool):
+    network, meta, episode = a_base(learner, norm), a_meta(learner, norm), an_episode(small_pool)
+    together = learner.query_scores(network, meta, episode)
+    alone = [learner.query_scores(network, meta, only(episode, number)) for number in range(len(episode.query))]
+    torch.testing.assert_close(torch.cat(alone), together, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("learner", [Maml(inner_steps=2), MamlPlusPlus(inner_steps=2)], ids=str)
+def test_transductive_queries_do_and_are_tested_under_that_name(learner: BaseLearner, small_pool: ClassPool):
+    spec = TINY.model_copy(update={"norm": "batch"})
+    assert list(learner.ways_to_test(TINY)) == [""]  # GroupNorm looks at one image at a time
+    ways = learner.ways_to_test(spec)
+    assert list(ways) == ["", "transductive BatchNorm"]
+    assert ways[""] == learner
+    together = ways["transductive BatchNorm"]
+    network, meta, episode = a_base(together, "batch"), a_meta(together, "batch"), an_episode(small_pool)
+    fewer = Episode(episode.support, Examples(episode.query.images[:4], episode.query.labels[:4]), 3, episode.classes)
+    found = together.query_scores(network, meta, fewer)
+    assert not torch.allclose(found, together.query_scores(network, meta, episode)[:4], rtol=1e-2)
+
+
+def test_anil_moves_the_head_alone(small_pool: ClassPool):
+    learner = Maml(inner_steps=3, inner_rate=0.5, adapt="head")
+    network, meta, episode = a_base(learner, "group"), a_meta(learner, "group"), an_episode(small_pool)
+    known, asked = network.embed(episode.support.images), network.embed(episode.query.images)
+    layer = torch.nn.Linear(network.n_features, 3)  # by another route: plain descent on a layer over frozen features
+    with torch.no_grad():
+        layer.weight.copy_(meta["head/weight"])
+        layer.bias.copy_(meta["head/bias"])
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.5)
+    for _ in range(3):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(known), episode.support.labels).backward()
+        optimiser.step()
+    torch.testing.assert_close(learner.query_scores(network, meta, episode), layer(asked).detach())
+
+
+@pytest.mark.parametrize("classifier", ["linear", "cosine"])
+def test_supervised_pretraining_helps_with_classes_never_seen(splits: Splits, tmp_path: Path, classifier: str):
+    learner = Supervised.model_validate({"classifier": classifier})
+    network = TINY.model_copy(update={"width": 16, "norm": "batch"})
+    spec = QUICK.model_copy(
+        update={"steps": 60, "n_way": 10, "n_query": 6, "learning_rate": 3e-3, "validate_every": 20}
+    )
+    trained = train(splits, tmp_path / "t", learner, spec, network)
+    assert trained.network.head is None  # the continual stage grows its own
+    untrained = train(
+        splits, tmp_path / "u", learner, spec.model_copy(update={"steps": 1, "learning_rate": 1e-9}), network
+    )
+    before, after = (
+        sum(
+            episode_accuracy(
+                learner, base.network, base.meta, splits.test, n_episodes=30, n_way=5, n_shot=1, n_query=8, seed=0
+            )
+        )
+        / 30
+        for base in (untrained, trained)
+    )
+    assert after > before + 0.05
+
+
+def test_averaged_weights_are_the_running_mean_of_the_weights(splits: Splits, tmp_path: Path):
+    seen: list[Params] = []
+
+    class Watched(ProtoNet):
+        def gradients(self, spec, meta, episode, done=0.0):  # type: ignore[no-untyped-def]
+            seen.append({name: tensor.detach().clone() for name, tensor in meta.items()})
+            return super().gradients(spec, meta, episode, done)
+
+    spec = QUICK.model_copy(update={"averaging": 0.5, "steps": 4, "validate_every": 4})
+    trained = train(splits, tmp_path / "c", Watched(), spec)
+    tensors, _ = load_tensors(tmp_path / "c", "meta-training checkpoint")
+    for name, found in trained.meta.items():
+        average = seen[0][name]
+        for step, weights in enumerate([*(later[name] for later in seen[1:]), tensors[f"meta/{name}"]], start=1):
+            decay = min(0.5, step / (step + 10))
+            average = decay * average + (1 - decay) * weights
+        torch.testing.assert_close(found, average)
+
+
+def test_jitter_bends_training_images_and_nothing_else(small_pool: ClassPool):
+    episode = an_episode(small_pool)
+    bent = jittered_episode(episode, 1.0, generator(0, "jitter"))
+    again = jittered_episode(episode, 1.0, generator(0, "jitter"))
+    assert torch.equal(bent.support.images, again.support.images)
+    assert bent.support.images.dtype == torch.uint8
+    assert not torch.equal(bent.support.images, episode.support.images)
+    assert torch.equal(bent.support.labels, episode.support.labels)
+    assert torch.equal(jittered(episode.query.images, 0.0, generator(0)), episode.query.images)
+
+
+def test_jitter_moves_a_stroke_by_no_more_than_it_says():
+    dots = torch.zeros(200, 1, 32, 32, dtype=torch.uint8)
+    dots[:, :, 15:17, 15:17] = 255
+    bent = jittered(dots, 1.0, generator(0, "jitter")).float()[:, 0]
+    rows = torch.arange(32.0)
+    for axis in (1, 2):
+        profile = bent.sum(3 - axis)
+        centres = (profile * rows).sum(1) / profile.sum(1)
+        assert (centres - 15.5).abs().max() < 2.5  # two pixels, and the other changes about the middle
+        assert (centres - 15.5).abs().mean() > 0.5
+
+
+TINY_TRAINING = (
+    "base.network.width=4",
+    "base.network.norm=batch",
+    "base.train.meta_batch=3",
+    "base.train.steps=6",
+    "base.train.validate_every=3",
+    "base.train.validation_episodes=5",
+    "base.train.n_way=5",
+    "base.train.validation_way=5",
+    "base.train.test_episodes=3",
+    "base.train.jitter=1.0",
+)
+
+
+def test_two_processes_under_torchrun_end_with_the_bits_of_one(tmp_path: Path):
+    command = ["-m", "fscl", "train", "glyphs-protonet", *TINY_TRAINING, "--out"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    outputs = []
+    for arguments, name in ((command, "one"), (launcher, "two")):
+        done = subprocess.run(
+            [sys.executable, *arguments, str(tmp_path / name)],
+            check=True, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300,
+        )  # fmt: skip
+        outputs.append(done.stdout.replace(str(tmp_path / name), ""))
+    assert outputs[0] == outputs[1]  # and the second process says nothing
+    for name in ("meta-training.safetensors", "network.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_diverging_run_keeps_the_checkpoint_of_before(splits: Splits, tmp_path: Path):
+    class Explodes(ProtoNet):
+        def gradients(self, spec, meta, episode, done=0.0):  # type: ignore[no-untyped-def]
+            loss, grads = super().gradients(spec, meta, episode, done)
+            return (loss * float("nan") if done >= 0.5 else loss), grads
+
+    spec = QUICK.model_copy(update={"validate_every": 1})
+    with pytest.raises(Divergence, match="the loss is nan at step 4"):
+        train(splits, tmp_path / "c", Explodes(), spec)
+    _, details = load_tensors(tmp_path / "c", "meta-training checkpoint")
+    assert details["step"] == 3
+
+
+def test_a_checkpoint_of_another_backbone_is_refused(splits: Splits, tmp_path: Path):
+    network = TINY.model_copy(update={"width": 8, "norm": "batch"})
+    train(splits, tmp_path / "c", network=network)
+    with pytest.raises(RunError, match=r"network\.backbone = 'conv4', but now it is 'resnet18'"):
+        train(splits, tmp_path / "c", network=network.model_copy(update={"backbone": "resnet18"}))
+    with pytest.raises(RunError, match=r"learner\.method = 'protonet', but now it is 'supervised'"):
+        train(splits, tmp_path / "c", Supervised(), network=network)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "tampered"])
+def test_damaged_weights_are_refused_by_name(splits: Splits, tmp_path: Path, damage: str):
+    path = tmp_path / "network.safetensors"
+    train(splits, tmp_path / "c").network.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(StorageError, match=r"network\.safetensors"):
+        load_base(path)
+
+
+@pytest.mark.parametrize(
+    "learner", [ProtoNet(), Maml(inner_steps=1), MamlPlusPlus(inner_steps=1), Supervised()], ids=str
+)
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("backbone", ["conv4", "resnet18"])
+def test_every_learner_trains_every_network_and_its_base_learns_a_stream(
+    learner: BaseLearner, backbone: str, norm: str, splits: Splits, tmp_path: Path
+):
+    spec = NetworkSpec.model_validate({"backbone": backbone, "norm": norm, "width": 8, "image_size": 16})
+    plan = QUICK.model_copy(update={"steps": 2, "validation_episodes": 2})
+    trained = train(splits, tmp_path / "c", learner, plan, spec)
+    trained.network.save(tmp_path / "n.safetensors")
+    network = load_base(tmp_path / "n.safetensors")
+    assert (network.head is None) == isinstance(learner, (ProtoNet, Supervised))
+    student = make_learner("tsc", network, seed=0, dials={"steps": 3, "embedding_steps": 1})
+    images = torch.cat([splits.test.of_class(index)[:2] for index in range(3)])
+    student.learn_task(Examples(images, torch.arange(3).repeat_interleave(2)))
+    assert student.predict(images).shape[0] == 6

@@ -83,8 +83,11 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
     configure_process()
     path = folder / "network.safetensors"
     with join_team() as team:
+        if not team.leads:
+            reporter = Reporter(quiet=True)
         with reporter.stage(f"Loading {config.data.name}") as stage:
             splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
+        _check_test(config, splits)
         trained, about = train_base(config, splits, folder / "meta-training.safetensors", reporter, team)
         about["test"] = _test(config, trained, splits, reporter, team)
         if team.leads:
@@ -95,6 +98,19 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
         lines.append(f"{test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
     return path, lines if team.leads else []
+
+
+def _check_test(config: Config, splits: Splits) -> None:
+    """Refuse tests that the split or the learner cannot serve, before hours of training."""
+    train, learner = config.base.train, config.base.learner
+    for way in train.test_ways:
+        splits.test.require(
+            n_classes=way, n_images=train.n_shot + train.validation_query, purpose=f"testing the base at {way} ways"
+        )
+        if learner.fixed_way and way != train.n_way:
+            raise ConfigError(
+                f"the head of {learner.method} has {train.n_way} rows (n_way), so test_ways cannot hold {way}; remove it."
+            )
 
 
 def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Reporter, team: Team) -> list[dict[str, Any]]:

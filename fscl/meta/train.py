@@ -252,9 +252,9 @@ class _Job:
     def identity(self) -> dict[str, Any]:
         """All that the outcome depends on."""
         return {
-            "learner": self.learner.model_dump(),
-            "network": self.spec.model_dump(),
-            "train": self.plan.model_dump(),
+            "learner": self.learner.model_dump(mode="json"),
+            "network": self.spec.model_dump(mode="json"),
+            "train": self.plan.model_dump(mode="json"),
             "data": {"train": self.train.content_hash, "validation": self.validation.content_hash},
             "seed": {"seed": self.seed},
         }

@@ -1,0 +1,5 @@
+"""`python -m fscl` is `fscl`: for `torchrun`, which starts modules."""
+
+from fscl.cli import main
+
+main()
