@@ -43,7 +43,8 @@ class ProtoNet(EmbeddingLearner):
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)
-        features = network.features(network.to_input(torch.cat([episode.support.images, episode.query.images])))
+        x = network.to_input(torch.cat([episode.support.images, episode.query.images]))
+        features = network.features(x)
         support, query = features.split([len(episode.support), len(episode.query)])
         labels, asked = episode.support.labels, episode.query.labels
         loss = cross_entropy(prototype_scores(support, labels, query, episode.n_way), asked)

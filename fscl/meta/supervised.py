@@ -50,7 +50,8 @@ class Supervised(EmbeddingLearner):
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)
-        features = network.features(network.to_input(torch.cat([episode.support.images, episode.query.images])))
+        x = network.to_input(torch.cat([episode.support.images, episode.query.images]))
+        features = network.features(x)
         labels = episode.classes[torch.cat([episode.support.labels, episode.query.labels])]
         rows = meta[f"{CLASSES}weight"]
         if self.classifier == "linear":

@@ -24,7 +24,7 @@ from torch import Tensor
 from fscl.nets.curvature import HEAD, Autograd, Curvature, Scored
 from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec
-from fscl.nets.norm import EPSILON, group_count
+from fscl.nets.norm import EPSILON, NormName, group_count
 
 N_BLOCKS = 4
 
@@ -46,23 +46,12 @@ class Conv4Curvature(Curvature):
     def gradient(self, weights: Params, batch: Scored, *, keep: bool) -> tuple[Tensor, Params, Any]:
         if batch.statistics is not None:  # an ablation of MAML++, and first order only
             return Autograd(Network(self.spec, {})).gradient(weights, batch, keep=keep)
-        groups = group_count(self.spec.width) if self.spec.norm == "group" else None
-        x = batch.x if groups is None else batch.x[-batch.n_scored :]  # GroupNorm needs no one else
-        cover = _Cover(groups, min(batch.n_given, len(x)))
-        x, blocks = x.permute(0, 2, 3, 1).contiguous(), []
-        for number in range(N_BLOCKS):
-            weight, gamma, beta = (weights[name].detach() for name in _names(number))
-            block = _Block(x, weight, gamma, beta, cover)
-            x = block.output
-            blocks.append(block)
-        top = _Top(x, weights[f"{HEAD}weight"].detach(), weights[f"{HEAD}bias"].detach(), batch.labels)
+        x = batch.x if self.spec.norm == "batch" else batch.x[-batch.n_scored :]  # GroupNorm needs no one else
+        blocks = _forward(weights, x, self.spec.norm, min(batch.n_given, len(x)))
+        head = weights[f"{HEAD}weight"].detach(), weights[f"{HEAD}bias"].detach()
+        top = _Top(blocks[-1].output, *head, batch.labels)
         d_x, d_weight, d_bias = top.backward()
-        grads = {f"{HEAD}weight": d_weight, f"{HEAD}bias": d_bias}
-        for number in reversed(range(N_BLOCKS)):
-            d_x, *found = blocks[number].backward(d_x, keep=keep, needs_d_x=number > 0)
-            grads |= dict(zip(_names(number), found, strict=True))
-            if not keep:
-                blocks.pop()  # its maps are the bulk of the memory
+        grads = _backward(blocks, d_x, keep=keep) | {f"{HEAD}weight": d_weight, f"{HEAD}bias": d_bias}
         return top.loss, {name: grads[name] for name in weights}, Conv4Tape(tuple(blocks), top)
 
     def product(self, tape: Any, direction: Mapping[str, Tensor]) -> Params:
@@ -76,6 +65,26 @@ class Conv4Curvature(Curvature):
             dot_d_x, *found = tape.blocks[number].backward_along(dot_d_x, needs_d_x=number > 0)
             result |= dict(zip(_names(number), found, strict=True))
         return result
+
+
+def _forward(weights: Params, x: Tensor, norm: NormName, n_given: int) -> "list[_Block]":
+    x, blocks = _nhwc(x), []
+    for number in range(N_BLOCKS):
+        weight, gamma, beta = (weights[name].detach() for name in _names(number))
+        cover = _Cover(group_count(len(gamma)) if norm == "group" else None, n_given)
+        blocks.append(_Block(x, weight, gamma, beta, cover))
+        x = blocks[-1].output
+    return blocks
+
+
+def _backward(blocks: "list[_Block]", d_x: Tensor, *, keep: bool) -> Params:
+    """Gradients by name. Forgets the blocks on the way unless `keep`: their maps are the bulk of the memory."""
+    grads: Params = {}
+    for number in reversed(range(N_BLOCKS)):
+        block = blocks[number] if keep else blocks.pop()
+        d_x, *found = block.backward(d_x, keep=keep, needs_d_x=number > 0)
+        grads |= dict(zip(_names(number), found, strict=True))
+    return grads
 
 
 def _names(number: int) -> tuple[str, str, str]:
