@@ -541,3 +541,33 @@ def test_every_learner_trains_every_network_and_its_base_learns_a_stream(
     images = torch.cat([splits.test.of_class(index)[:2] for index in range(3)])
     student.learn_task(Examples(images, torch.arange(3).repeat_interleave(2)))
     assert student.predict(images).shape[0] == 6
+
+
+@pytest.mark.parametrize("learner", [Maml(inner_steps=2), MamlPlusPlus(inner_steps=2)], ids=str)
+def test_training_may_start_from_a_trained_backbone(splits: Splits, tmp_path: Path, learner: BaseLearner):
+    start = train(splits, tmp_path / "start").network
+    begun = meta_train(
+        learner,
+        TINY,
+        splits.train,
+        splits.validation,
+        QUICK.model_copy(update={"steps": 1, "learning_rate": 1e-9}),
+        seed=0,
+        checkpoint=tmp_path / "begun",
+        start=start,
+    )
+    for name, tensor in start.params.items():
+        torch.testing.assert_close(begun.network.params[name], tensor)
+    with pytest.raises(ConfigError, match="start from has width = 4, but 8 is to be trained"):
+        meta_train(
+            learner,
+            TINY.model_copy(update={"width": 8}),
+            splits.train,
+            splits.validation,
+            QUICK,
+            seed=0,
+            checkpoint=tmp_path / "other",
+            start=start,
+        )
+    with pytest.raises(RunError, match=r"start\.weights"):
+        train(splits, tmp_path / "begun", learner, QUICK.model_copy(update={"steps": 1, "learning_rate": 1e-9}))

@@ -47,19 +47,35 @@ def test_conv4_has_as_many_weights_as_four_blocks_of_64_filters():
     assert sum(t.numel() for t in init_network(NetworkSpec(), generator(0)).params.values()) == count
 
 
+def test_conv4_may_widen_its_last_two_blocks():
+    network = init_network(NetworkSpec(width=8, top_width=16), generator(0))
+    assert [tuple(network.params[f"convs.{i}.weight"].shape[:2]) for i in range(4)] == [
+        (8, 1),
+        (8, 8),
+        (16, 8),
+        (16, 16),
+    ]
+    assert network.n_features == 16 * 2 * 2
+    with pytest.raises(ValueError, match="only conv4 has a top_width, but it is 16 with resnet18"):
+        NetworkSpec(backbone="resnet18", top_width=16)
+
+
 @pytest.mark.parametrize("backbone", ["conv4", "resnet18"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_predictions_do_not_change_with_the_order_or_the_batch_of_the_test_images(
     small_pool: ClassPool, norm: str, backbone: str
 ):
     network = small_network(norm, backbone=backbone)
+    network = replace(
+        network, params={name: tensor.double() for name, tensor in network.params.items()}
+    )  # no round-off
     network = replace(network, statistics=network.freeze_statistics(network.to_input(small_pool.images[:100])))
     images = small_pool.images[100:160]
     together = network.embed(images)
     alone = torch.cat([network.embed(image[None]) for image in images])
     order = torch.randperm(len(images), generator=generator(0, "order"))
-    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(network.embed(images[order]), together[order], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(alone, together, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(network.embed(images[order]), together[order], rtol=1e-9, atol=1e-12)
 
 
 def test_batch_statistics_would_make_predictions_depend_on_the_batch(small_pool: ClassPool):

@@ -45,6 +45,7 @@ def train_base(
     train = with_rotations(splits.train) if base.train.rotations else splits.train
     channels, size, _ = train.image_shape
     spec = NetworkSpec(**base.network.model_dump(), channels=channels, image_size=size)
+    start = _start(config, splits)
     with reporter.stage(f"Meta-training {base.learner.method}") as stage:
         trained = meta_train(
             base.learner,
@@ -54,6 +55,7 @@ def train_base(
             base.train,
             seed=config.seed,
             checkpoint=checkpoint,
+            start=start,
             progress=stage.update,
             team=team,
         )
@@ -63,6 +65,7 @@ def train_base(
         "data": config.data.model_dump(mode="json"),
         "learner": base.learner.model_dump(mode="json"),
         "train": base.train.model_dump(mode="json"),
+        "start": base.start,
         "seed": config.seed,
         "best_step": trained.best_step,
         "validation_accuracy": trained.best_accuracy,
@@ -71,6 +74,16 @@ def train_base(
         "validation_classes": list(splits.validation.class_names),
     }
     return trained, about
+
+
+def _start(config: Config, splits: Splits) -> Network | None:
+    """The network that training starts from, which must not know the classes that the base is chosen or tested on."""
+    if config.base.start is None:
+        return None
+    network, about = load_base_with_details(config.base.start)
+    for pool in (splits.validation, splits.test):
+        _refuse_shared(config, about, "train_classes", pool, "the network to start from was trained")
+    return network
 
 
 def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Path, list[str]]:
@@ -140,16 +153,18 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
 
 def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:
     """A base must never have been trained on the classes of the stream, nor chosen on those of a test stream."""
+    _refuse_shared(config, about, "train_classes", pool, "the base was trained")
+    if config.run.split == "test":
+        _refuse_shared(config, about, "validation_classes", pool, "the base was chosen")
+
+
+def _refuse_shared(config: Config, about: dict[str, Any], key: str, pool: ClassPool, how: str) -> None:
     origin = dict(about.get("data", {}))
     if (origin.get("name"), origin.get("path")) != (config.data.name, config.data.path):
         return
-    seen = {"trained": about.get("train_classes", [])}
-    if config.run.split == "test":
-        seen["chosen"] = about.get("validation_classes", [])
-    for how, classes in seen.items():
-        shared = set(classes) & set(pool.class_names)
-        if shared:
-            raise ConfigError(
-                f"the base was {how} on {len(shared)} of the stream's classes, such as {min(shared)!r}: its figures would "
-                "not count. Use the split that the base was made with, or train one on this split."
-            )
+    shared = set(about.get(key, [])) & set(pool.class_names)
+    if shared:
+        raise ConfigError(
+            f"{how} on {len(shared)} of the classes of {pool.name!r}, such as {min(shared)!r}: its figures would not "
+            "count. Use the split that it was made with, or train one on this split."
+        )

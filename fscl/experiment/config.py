@@ -65,9 +65,13 @@ class NetworkConfig(_Section):
 
 
 class BaseConfig(_Section):
-    """Where the base network comes from: `use` names a shipped one or a file; without it, one is meta-trained."""
+    """Where the base network comes from: `use` names a shipped one or a file; without it, one is meta-trained.
+
+    Training begins at random, or (`start`) from the backbone of a shipped base or a file.
+    """
 
     use: str | None = None
+    start: str | None = None
     network: NetworkConfig = NetworkConfig()
     learner: Annotated[ProtoNet | Maml | MamlPlusPlus | Supervised, Field(discriminator="method")] = ProtoNet()
     train: TrainSpec = TrainSpec()

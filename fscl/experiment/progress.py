@@ -1,6 +1,7 @@
-"""Progress on the terminal: what is going on, and how long it will take. Silent where stderr is not a terminal."""
+"""Progress on the terminal: what is going on, and how long it will take. Where stderr is a file, a line a minute."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,18 +17,25 @@ from rich.progress import (
 )
 
 SPEED_WINDOW = 120  # seconds over which the time left is estimated
+LOG_EVERY = 60  # seconds between lines where there is no terminal to draw a bar on
 
 
 class Stage:
     """One bar."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+    def __init__(self, progress: Progress, task: TaskID, title: str, log: Console | None) -> None:
         self._progress = progress
         self._task = task
+        self._title = title
+        self._log = log
+        self._last = time.monotonic()
 
     def update(self, done: float, total: float, note: str = "") -> None:
         """Show how much is done."""
         self._progress.update(self._task, completed=done, total=total, note=note)
+        if self._log is not None and time.monotonic() - self._last >= LOG_EVERY:
+            self._last = time.monotonic()
+            self._log.print(f"{self._title}: {100 * done / total:.0f} % {note}".rstrip(), markup=False)
 
 
 class Reporter:
@@ -35,6 +43,7 @@ class Reporter:
 
     def __init__(self, *, quiet: bool | None = None) -> None:
         self.quiet = not sys.stderr.isatty() if quiet is None else quiet
+        self.logs = quiet is None and self.quiet
         self.console = Console(stderr=True, highlight=False)
 
     @contextmanager
@@ -53,7 +62,7 @@ class Reporter:
             *columns, console=self.console, disable=self.quiet, speed_estimate_period=SPEED_WINDOW
         ) as progress:
             task = progress.add_task(title, total=None, note="")
-            yield Stage(progress, task)
+            yield Stage(progress, task, title, self.console if self.logs else None)
             total = progress.tasks[0].total or 1
             progress.update(task, completed=total, total=total)
 

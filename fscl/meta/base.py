@@ -31,6 +31,10 @@ class BaseLearner(BaseModel, ABC):
         Episodes have `n_way` classes each, drawn from `n_classes`.
         """
 
+    def started_from(self, meta: Params, network: Network) -> Params:
+        """Fresh meta-parameters with the backbone of a trained network; the rest stays as it is."""
+        return {name: network.params.get(name, tensor) for name, tensor in meta.items()}
+
     @abstractmethod
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         """The network to hand to the continual stage. Shares the tensors of `meta`."""

@@ -84,6 +84,10 @@ class MamlPlusPlus(BaseLearner):
             meta |= {f"{RATE}{name}": torch.full((self.inner_steps,), self.inner_rate) for name in fast}
         return meta
 
+    def started_from(self, meta: Params, network: Network) -> Params:
+        each = {f"{PER_STEP}{name}": t.repeat(self.inner_steps, 1) for name, t in network.params.items() if t.ndim == 1}
+        return {name: each.get(name, tensor) for name, tensor in super().started_from(meta, network).items()}
+
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         """With the scales and shifts of the last inner step: continual learning goes far beyond it."""
         weights = {

@@ -24,7 +24,7 @@ from fscl.meta.team import Team
 from fscl.nets.fast import Params, frozen_copy, in_layout, interpolate, trainable_copy
 from fscl.nets.network import Network, NetworkSpec
 from fscl.rng import generator
-from fscl.storage import load_tensors, save_tensors
+from fscl.storage import load_tensors, save_tensors, tensor_digest
 
 CALIBRATION_IMAGES = 512  # training images whose statistics BatchNorm predicts with
 
@@ -89,21 +89,25 @@ def meta_train(
     *,
     seed: int,
     checkpoint: Path,
+    start: Network | None = None,
     progress: Progress | None = None,
     team: Team | None = None,
 ) -> TrainedBase:
     """Meta-train, or continue from `checkpoint` if it is there. Every process of a `team` makes the same call.
 
+    The backbone starts at random, or where a trained network of the same shape, `start`, is.
+
     Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues.
     """
     team = team or Team()
-    job = _Job(learner, network_spec, train, validation, spec, seed, team)
+    job = _Job(learner, network_spec, train, validation, spec, seed, team, start)
     job.check()
     identity = job.identity()
     state = _State.load(checkpoint, identity) if checkpoint.exists() else None
     if state is None:
         random = generator(seed, "meta", "init")
-        state = _State.fresh(learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random))
+        meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
+        state = _State.fresh(meta if start is None else learner.started_from(meta, start))
     with _stop_between_steps() as stop:
         while state.step < spec.steps:
             job.train_step(state)
@@ -233,6 +237,7 @@ class _Job:
     plan: TrainSpec
     seed: int
     team: Team
+    start: Network | None
 
     def check(self) -> None:
         """Refuse what the data or the learner cannot serve, before anything is computed."""
@@ -241,6 +246,14 @@ class _Job:
             raise ConfigError(
                 f"the head of {type(self.learner).__name__} has {plan.n_way} rows (n_way), so validation_way must be as "
                 f"many, but it is {plan.validation_way}."
+            )
+        if self.start is not None and self.start.spec != self.spec:
+            differing = [
+                f for f in type(self.spec).model_fields if getattr(self.spec, f) != getattr(self.start.spec, f)
+            ]
+            raise ConfigError(
+                f"the network to start from has {differing[0]} = {getattr(self.start.spec, differing[0])!r}, but "
+                f"{getattr(self.spec, differing[0])!r} is to be trained. Give base.network the same shape."
             )
         self.train.require(n_classes=plan.n_way, n_images=plan.n_shot + plan.n_query, purpose="meta-training")
         self.validation.require(
@@ -257,6 +270,7 @@ class _Job:
             "train": self.plan.model_dump(mode="json"),
             "data": {"train": self.train.content_hash, "validation": self.validation.content_hash},
             "seed": {"seed": self.seed},
+            "start": {"weights": None if self.start is None else tensor_digest(self.start.params)},
         }
 
     def train_step(self, state: _State) -> None:
