@@ -15,6 +15,7 @@ derivative along the direction. Maps are (n, height, width, channels) here.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -103,50 +104,57 @@ class _Cover:
         _, height, width, channels = values.shape
         return height * width * (self.n_given if self.groups is None else channels // self.groups)
 
-    def sums(self, values: Tensor, *, given: bool = False) -> Tensor:
-        """Sums over all that one normalisation serves; for BatchNorm, `given` leaves out those that it only serves."""
-        n, *_, channels = values.shape
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums of each channel: over all images (BatchNorm), or for each image (GroupNorm)."""
         if self.groups is None:
-            return _channel_sums(values[: self.n_given] if given else values)
-        each = values.reshape(n, -1, channels).sum(1).view(n, self.groups, -1)
-        return each.sum(2, keepdim=True).expand_as(each).reshape(n, 1, 1, channels)
+            return _channel_sums(values)
+        n, *_, channels = values.shape
+        return values.reshape(n, -1, channels).sum(1).view(n, 1, 1, channels)
+
+    def pooled(self, sums: Tensor) -> Tensor:
+        """Sums of each channel, added up over all that one normalisation covers."""
+        if self.groups is None:
+            return sums
+        each = sums.view(len(sums), self.groups, -1)
+        return each.sum(2, keepdim=True).expand_as(each).reshape(sums.shape)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Means over what each normalisation covers; of the given images alone."""
+        given = values[: self.n_given] if self.groups is None else values
+        return self.pooled(self.sums(given)) / self.size(values)
 
 
 class _Block:
-    """One block of Conv-4 at one batch."""
+    """One block of Conv-4 at one batch. `a_sum` and the like are sums of each channel, see `_Cover`."""
 
     def __init__(self, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, cover: _Cover) -> None:
         self.x, self.weight, self.gamma, self.cover = x, weight, gamma, cover
         c = _convolve(x, self.weight)
-        self.size = cover.size(c)
-        self.c = c.sub_(cover.sums(c, given=True) / self.size)
-        self.rate = (cover.sums(self.c.square(), given=True) / self.size + EPSILON).rsqrt()
-        self.picked, self.places = _pick(self.c, gamma)
-        self.normal = self.picked * self.rate  # p(ĉ)
-        z = torch.addcmul(beta, self.normal, self.gamma)
-        self.live = z > 0
-        self.output = z.relu_()
+        self.c = c.sub_(cover.mean(c))
+        self.rate = (cover.mean(c.square()) + EPSILON).rsqrt()
+        picked, self.places = _pick(c, gamma)
+        self.normal = picked.mul_(self.rate)  # p(ĉ)
+        self.output = torch.addcmul(beta, self.normal, gamma).relu_()
 
     def backward(self, d_output: Tensor, *, keep: bool, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Gradients in the input, the filters, γ and β."""
-        d_z = d_output * self.live
-        d_gamma, d_beta = _channel_sums(d_z * self.normal), _channel_sums(d_z)
-        inner = d_z * self.gamma
-        first, second = self.cover.sums(inner) / self.size, self.cover.sums(inner * self.normal) / self.size
+        cover, size, n_given = self.cover, self.cover.size(self.c), self.cover.n_given
+        d_z = _where_above_zero(d_output, self.output)
+        d_z_sum, product_sum = cover.sums(d_z), cover.sums(d_z * self.normal)
+        first, second = cover.pooled(d_z_sum * self.gamma) / size, cover.pooled(product_sum * self.gamma) / size
         shift, factor = self.rate * first, self.rate.square() * second
-        if self.cover.groups is None and self.cover.n_given < len(
-            self.c
-        ):  # the other images have no say in the statistics
+        if cover.groups is None and n_given < len(self.c):  # the other images have no say in the statistics
             d_c = torch.zeros_like(self.c)
-            torch.addcmul(-shift, self.c[: self.cover.n_given], -factor, out=d_c[: self.cover.n_given])
+            torch.addcmul(-shift, self.c[:n_given], -factor, out=d_c[:n_given])
         else:
             d_c = torch.addcmul(-shift, self.c, -factor)
-        d_c.view(-1).index_add_(0, self.places, (inner * self.rate).view(-1))
+        d_c.view(-1).index_add_(0, self.places, (d_z * (self.gamma * self.rate)).view(-1))
         d_x, d_weight = _convolve_backward(d_c, self.x, self.weight, needs_d_x)
         if keep:
-            self.d_z, self.first, self.second, self.factor = d_z, first, second, factor
+            self.d_z, self.d_z_sum, self.product_sum = d_z, d_z_sum, product_sum
+            self.first, self.second, self.factor = first, second, factor
             self.d_c = d_c if needs_d_x else None
-        return d_x, d_weight, d_gamma, d_beta
+        return d_x, d_weight, _channel_sums(product_sum), _channel_sums(d_z_sum)
 
     def forward_along(
         self, dot_x: Tensor | None, dot_weight: Tensor | None, dot_gamma: Tensor | None, dot_beta: Tensor | None
@@ -160,34 +168,33 @@ class _Block:
         dot_c = _convolve(self.x, self.dot_weight)
         if dot_x is not None:
             dot_c.add_(_convolve(dot_x, self.weight))
-        self.dot_c = dot_c.sub_(self.cover.sums(dot_c) / self.size)
-        self.dot_rate = -self.rate.pow(3) * self.cover.sums(self.c * dot_c) / self.size
-        dot_picked = dot_c.view(-1).index_select(0, self.places).view(self.picked.shape)
-        self.dot_normal = dot_picked.mul_(self.rate).addcmul_(self.picked, self.dot_rate)
+        self.dot_c = dot_c.sub_(self.cover.mean(dot_c))
+        self.dot_rate = -self.rate.pow(3) * self.cover.mean(self.c * dot_c)
+        dot_picked = dot_c.view(-1).index_select(0, self.places).view(self.normal.shape)
+        self.dot_normal = dot_picked.mul_(self.rate).addcmul_(self.normal, self.dot_rate / self.rate)
         dot_z = torch.addcmul(dot_beta, self.dot_normal, self.gamma).addcmul_(self.normal, self.dot_gamma)
-        return dot_z.mul_(self.live)
+        return _where_above_zero(dot_z, self.output)
 
     def backward_along(self, dot_d_output: Tensor, *, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The derivatives of what `backward` returns."""
-        d_z, rate, dot_rate, size = self.d_z, self.rate, self.dot_rate, self.size
-        dot_d_z = dot_d_output * self.live
-        dot_d_gamma = _channel_sums(torch.addcmul(dot_d_z * self.normal, d_z, self.dot_normal))
-        dot_d_beta = _channel_sums(dot_d_z)
-        inner = d_z * self.gamma
-        dot_inner = torch.addcmul(dot_d_z * self.gamma, d_z, self.dot_gamma)
-        dot_first = self.cover.sums(dot_inner) / size
-        dot_second = self.cover.sums(torch.addcmul(dot_inner * self.normal, inner, self.dot_normal)) / size
+        cover, size, gamma, rate, d_z = self.cover, self.cover.size(self.c), self.gamma, self.rate, self.d_z
+        dot_gamma, dot_rate = self.dot_gamma, self.dot_rate
+        dot_d_z = _where_above_zero(dot_d_output, self.output)
+        dot_d_z_sum = cover.sums(dot_d_z)
+        dot_product_sum = cover.sums((dot_d_z * self.normal).addcmul_(d_z, self.dot_normal))
+        dot_first = cover.pooled(dot_d_z_sum * gamma + self.d_z_sum * dot_gamma) / size
+        dot_second = cover.pooled(dot_product_sum * gamma + self.product_sum * dot_gamma) / size
         dot_shift = dot_rate * self.first + rate * dot_first
         dot_factor = 2 * rate * dot_rate * self.second + rate.square() * dot_second
         dot_d_c = torch.addcmul(-dot_shift, self.c, -dot_factor).addcmul_(self.dot_c, -self.factor)
-        dot_d_picked = torch.addcmul(dot_inner * rate, inner, dot_rate)
+        dot_d_picked = (dot_d_z * (gamma * rate)).addcmul_(d_z, dot_gamma * rate + gamma * dot_rate)
         dot_d_c.view(-1).index_add_(0, self.places, dot_d_picked.view(-1))
         dot_d_x, dot_d_weight = _convolve_backward(dot_d_c, self.x, self.weight, needs_d_x)
         if self.dot_x is not None and self.d_c is not None:
             more_d_x, more_d_weight = _convolve_backward(self.d_c, self.dot_x, self.dot_weight, needs_d_x)
             dot_d_x.add_(more_d_x)
             dot_d_weight.add_(more_d_weight)
-        return dot_d_x, dot_d_weight, dot_d_gamma, dot_d_beta
+        return dot_d_x, dot_d_weight, _channel_sums(dot_product_sum), _channel_sums(dot_d_z_sum)
 
 
 class _Top:
@@ -245,11 +252,22 @@ def _pick(c: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     n, height, width, channels = c.shape
     upright = c if bool((gamma >= 0).all()) else c * gamma.sign()
     pooled, indices = F.max_pool2d(_nchw(upright), 2, return_indices=True)
-    images = torch.arange(n).view(n, 1, 1, 1) * (height * width)
-    places = _nhwc(indices).add_(images).mul_(channels).add_(torch.arange(channels)).view(-1)
+    places = torch.add(_origins(n, height * width, channels), _nhwc(indices), alpha=channels).view(-1)
     if upright is c:
         return _nhwc(pooled), places
     return c.view(-1).index_select(0, places).view(n, height // 2, width // 2, channels), places
+
+
+@lru_cache(maxsize=32)
+def _origins(n: int, n_pixels: int, channels: int) -> Tensor:
+    """The place of the first pixel of each image and channel in flat maps in channels-last order."""
+    return (torch.arange(n) * (n_pixels * channels)).view(n, 1, 1, 1) + torch.arange(channels)
+
+
+def _where_above_zero(values: Tensor, output: Tensor) -> Tensor:
+    """`values` where the rectified output is above zero, and 0 elsewhere."""
+    kept: Tensor = torch.ops.aten.threshold_backward(values, output, 0)
+    return kept
 
 
 def _convolve(x: Tensor, weight: Tensor) -> Tensor:
