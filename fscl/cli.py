@@ -90,6 +90,22 @@ def train(config: ConfigName, overrides: Overrides = None, out: Out = None) -> N
 
 
 @app.command()
+def bases() -> None:
+    """The meta-trained networks that come with the package, and how good they are."""
+    from fscl.meta.shipped import load_base_with_details, shipped_bases
+
+    for name in shipped_bases():
+        network, about = load_base_with_details(name)
+        size = f"{sum(tensor.numel() for tensor in network.params.values()):,} weights"
+        typer.echo(
+            f"{name}: {about['summary']}, {size}\n  made by `fscl train {about['config']}`, seed {about['seed']}"
+        )
+        for test in about["test"]:
+            accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
+            typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
+
+
+@app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
     """Make the table and the HTML page of a run again."""
     from fscl.experiment.record import RunRecord

@@ -9,6 +9,7 @@ import pytest
 from fscl.continual.base import ContinualLearner
 from fscl.continual.methods import METHODS
 from fscl.experiment.config import shipped_configs
+from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.nets.network import Network
 from tests.conftest import ROOT
 from tests.test_contract import CONTRACT, base
@@ -60,6 +61,21 @@ def test_every_shipped_configuration_is_named_in_the_readme():
     text = (ROOT / "README.md").read_text()
     for name in shipped_configs():
         assert f"`{name}`" in text, name
+
+
+def test_the_card_of_the_shipped_bases_says_what_the_files_say():
+    folder = ROOT / "fscl" / "meta" / "weights"
+    card = (folder / "README.md").read_text()
+    for name, path in shipped_bases().items():
+        assert path.stat().st_size < 2_000_000
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| `{name}` |")]
+        _, about = load_base_with_details(name)
+        assert f"`fscl train {about['config']}`" in row
+        assert f"{100 * about['validation_accuracy']:.2f} %" in row
+        for test in about["test"]:
+            figure = f"{test['shape']}: {100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
+            assert figure in row, figure
+        assert about["licence"] == "MIT"
 
 
 def test_every_public_name_can_be_imported():

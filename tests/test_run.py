@@ -264,6 +264,7 @@ def test_real_omniglot_runs_from_the_archives_to_the_results(
 ):
     monkeypatch.setenv("FSCL_DATA", str(real_data))
     overrides = [
+        "base={}",  # in place of the shipped one
         "base.network.width=4", "base.learner.method=maml", "base.learner.inner_steps=1", "base.train.steps=2",
         "base.train.n_way=5", "base.train.validation_episodes=2", "base.train.validate_every=1",
         "base.train.validation_way=5", "run.n_sequences=1", "dials.all.steps=3", "stream.n_tasks=3",

@@ -25,9 +25,10 @@ def load_base(name_or_path: str | Path) -> Network:
 def load_base_with_details(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:
     """As `load_base`, with what the file says of its origin."""
     bases = shipped_bases()
-    if str(name_or_path) in bases:
-        return Network.load(bases[str(name_or_path)])
-    path = Path(name_or_path)
-    if path.suffix == ".safetensors":
-        return Network.load(path)
-    raise unknown_name("base", str(name_or_path), [*bases, "a path to a .safetensors file"])
+    path = bases.get(str(name_or_path), Path(name_or_path))
+    if path.suffix != ".safetensors":
+        raise unknown_name("base", str(name_or_path), [*bases, "a path to a .safetensors file"])
+    network, about = Network.load(path)
+    if isinstance(about.get("test"), dict):
+        about["test"] = [about["test"]]  # bases were tested on one size of episode at first
+    return network, about
