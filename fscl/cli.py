@@ -214,6 +214,6 @@ def main() -> None:
 
 
 def _fail(sentence: str, code: int) -> None:
-    if os.environ.get("RANK", "0") == "0":  # of several processes under torchrun, one speaks
-        print(f"fscl: {sentence}", file=sys.stderr)
+    rank = os.environ.get("RANK", "0")  # torchrun numbers its processes
+    print(f"fscl{'' if rank == '0' else f', process {rank}'}: {sentence}", file=sys.stderr)
     sys.exit(code)

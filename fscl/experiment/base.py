@@ -45,7 +45,7 @@ def train_base(
     train = with_rotations(splits.train) if base.train.rotations else splits.train
     channels, size, _ = train.image_shape
     spec = NetworkSpec(**base.network.model_dump(), channels=channels, image_size=size)
-    start = _start(config, splits)
+    start, before = _start(config, splits)
     with reporter.stage(f"Meta-training {base.learner.method}") as stage:
         trained = meta_train(
             base.learner,
@@ -60,7 +60,7 @@ def train_base(
             team=team,
         )
     about = {
-        "summary": f"{base.learner.method} on {config.data.name}, validation accuracy {100 * trained.best_accuracy:.2f} %",
+        "summary": f"{base.learner.method} on {config.data.name}, {_accuracy(config, trained)}",
         "config": config.name,
         "data": config.data.model_dump(mode="json"),
         "learner": base.learner.model_dump(mode="json"),
@@ -70,20 +70,26 @@ def train_base(
         "best_step": trained.best_step,
         "validation_accuracy": trained.best_accuracy,
         "licence": "MIT",
-        "train_classes": list(splits.train.class_names),
-        "validation_classes": list(splits.validation.class_names),
+        "train_classes": sorted({*splits.train.class_names, *before.get("train_classes", [])}),
+        "validation_classes": sorted({*splits.validation.class_names, *before.get("validation_classes", [])}),
     }
     return trained, about
 
 
-def _start(config: Config, splits: Splits) -> Network | None:
+def _accuracy(config: Config, trained: TrainedBase) -> str:
+    manner = config.base.learner.manner
+    return f"validation accuracy {100 * trained.best_accuracy:.2f} %" + (f" with {manner}" if manner else "")
+
+
+def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, Any]]:
     """The network that training starts from, which must not know the classes that the base is chosen or tested on."""
     if config.base.start is None:
-        return None
+        return None, {}
     network, about = load_base_with_details(config.base.start)
     for pool in (splits.validation, splits.test):
         _refuse_shared(config, about, "train_classes", pool, "the network to start from was trained")
-    return network
+    _refuse_shared(config, about, "validation_classes", splits.test, "the network to start from was chosen")
+    return network, about
 
 
 def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Path, list[str]]:
@@ -98,6 +104,11 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
     with join_team() as team:
         if not team.leads:
             reporter = Reporter(quiet=True)
+        elif team.size > config.base.train.meta_batch:
+            reporter.warn(
+                f"{team.size} processes share the tasks of a step, but base.train.meta_batch is "
+                f"{config.base.train.meta_batch}: the others wait."
+            )
         with reporter.stage(f"Loading {config.data.name}") as stage:
             splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
         _check_test(config, splits)
@@ -106,7 +117,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         if team.leads:
             trained.network.save(path, about)
     chosen = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"
-    lines = [f"{chosen} on validation classes: {100 * trained.best_accuracy:.2f} % (chose step {trained.best_step})"]
+    lines = [f"{chosen}, {_accuracy(config, trained)} (chose step {trained.best_step})"]
     for test in about["test"]:
         accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
         lines.append(f"{test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
@@ -116,7 +127,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
 def _check_test(config: Config, splits: Splits) -> None:
     """Refuse tests that the split or the learner cannot serve, before hours of training."""
     train, learner = config.base.train, config.base.learner
-    for way in train.test_ways:
+    for way in train.test_ways or (train.validation_way,) if train.test_episodes else ():
         splits.test.require(
             n_classes=way, n_images=train.n_shot + train.validation_query, purpose=f"testing the base at {way} ways"
         )
@@ -129,6 +140,8 @@ def _check_test(config: Config, splits: Splits) -> None:
 def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Reporter, team: Team) -> list[dict[str, Any]]:
     """Accuracy on episodes of the test classes, for the record only: nothing is chosen by it."""
     train, results = config.base.train, []
+    if train.test_episodes == 0:
+        return []
     for way in train.test_ways or (train.validation_way,):
         for how, learner in config.base.learner.ways_to_test(trained.network.spec).items():
             shape = f"{way}-way {train.n_shot}-shot" + (f", {how}" if how else "")

@@ -52,14 +52,19 @@ class BaseLearner(BaseModel, ABC):
 
     @abstractmethod
     def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
-        """Scores (n_query, n_way) of the query images after learning the support set; each query image alone.
+        """Scores (n_query, n_way) of the query images after learning the support set; each alone, unless `manner` says not.
 
         `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
         """
 
+    @property
+    def manner(self) -> str:
+        """What a figure of this learner must be called, if it is not inductive."""
+        return ""
+
     def ways_to_test(self, spec: NetworkSpec) -> "dict[str, BaseLearner]":
         """The learners to test a trained base with, by what to call each; the inductive one is called nothing."""
-        return {"": self}
+        return {self.manner: self}
 
 
 class EmbeddingLearner(BaseLearner):

@@ -101,9 +101,9 @@ def unrolled_gradient(
 def shared_statistics(
     network: Network, points: Sequence[Params], fixed: Sequence[Params], support: Scored
 ) -> Statistics:
-    """BatchNorm statistics of the support set, averaged over the inner steps: one set for all of them."""
+    """BatchNorm statistics of the support set, averaged over the weights after each inner step: one set for all of them."""
     found: list[Statistics] = []
-    for point, of_step in zip(points, fixed, strict=False):
+    for point, of_step in zip(points[1:], fixed, strict=True):
         record: Statistics = {}
         with torch.no_grad():
             network.features(support.x, part(point | of_step)[0], record=record)

@@ -97,11 +97,15 @@ class MamlPlusPlus(BaseLearner):
         }
         return Network(spec, *part(weights))
 
+    @property
+    def manner(self) -> str:
+        return "transductive BatchNorm" if self.transductive else ""
+
     def ways_to_test(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
         if spec.norm != "batch":
             return {"": self}
-        alone, together = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
-        return {"": alone, "transductive BatchNorm": together}
+        ways = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
+        return {way.manner: way for way in ways}
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         """By plain differentiation through the steps: slower than `gradients`, and its definition."""

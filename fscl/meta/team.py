@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fscl.errors import RunError
+
 
 @dataclass(frozen=True)
 class Team:
@@ -54,6 +56,15 @@ class Team:
         dist.all_reduce(asked, op=dist.ReduceOp.MAX)
         return bool(asked.item())
 
+    def agree(self, step: int) -> None:
+        """Refuse to go on from different checkpoints."""
+        steps = [int(found.item()) for found in self.map(self.size, lambda _: torch.tensor([float(step)]))]
+        if len(set(steps)) > 1:
+            raise RunError(
+                f"the processes would continue from different steps: {steps}. Give all of them the same output folder, "
+                "on a disk that they share."
+            )
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
@@ -62,7 +73,7 @@ class Team:
 
 @contextmanager
 def join_team() -> Iterator[Team]:
-    """The team that `torchrun` started this process in, or a team of one."""
+    """The team that `torchrun` started this process in, or a team of one. They talk over gloo: all tensors are on the CPU."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Team()

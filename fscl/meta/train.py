@@ -39,7 +39,8 @@ class TrainSpec(BaseModel):
         steps: of the outer optimiser (Adam), each on `meta_batch` episodes.
         rotations: every training class turned by 90, 180 and 270 degrees makes three more.
         jitter: how far training images are turned, scaled, sheared and shifted at random; 0 not at all, 1 is ±10° and so on.
-        test_ways: the sizes of episodes that the finished base is tested on; without, `validation_way`.
+        test_episodes: how many to test the finished base on; 0 while settings are still being chosen.
+        test_ways: the sizes of those episodes; without, `validation_way`.
         averaging: validate and keep a running average of the weights with this decay; 0 keeps the weights themselves.
     """
 
@@ -59,7 +60,7 @@ class TrainSpec(BaseModel):
     validation_episodes: int = Field(default=100, ge=1)
     validation_way: int = Field(default=5, ge=2)
     validation_query: int = Field(default=15, ge=1)
-    test_episodes: int = Field(default=600, ge=1)
+    test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
 
     def rate(self, step: int) -> float:
@@ -108,6 +109,7 @@ def meta_train(
         random = generator(seed, "meta", "init")
         meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
         state = _State.fresh(meta if start is None else learner.started_from(meta, start))
+    team.agree(state.step)
     with _stop_between_steps() as stop:
         while state.step < spec.steps:
             job.train_step(state)
@@ -267,7 +269,7 @@ class _Job:
         return {
             "learner": self.learner.model_dump(mode="json"),
             "network": self.spec.model_dump(mode="json"),
-            "train": self.plan.model_dump(mode="json"),
+            "train": self.plan.model_dump(mode="json", exclude={"test_ways", "test_episodes"}),
             "data": {"train": self.train.content_hash, "validation": self.validation.content_hash},
             "seed": {"seed": self.seed},
             "start": {"weights": None if self.start is None else tensor_digest(self.start.params)},
@@ -296,6 +298,11 @@ class _Job:
                 )
             total = found if total is None else total.add_(found)
         assert total is not None
+        if not torch.isfinite(total).all():  # or the next checkpoint would hold weights that are no numbers
+            raise Divergence(
+                f"meta-training diverged: the gradient is not finite at step {state.step + 1} with learning rate "
+                f"{rate:g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
+            )
         for parameter, grad in zip(parameters, total.div_(plan.meta_batch).split(sizes)[1:], strict=True):
             parameter.grad = grad.view(parameter.shape)
         for group in state.optimiser.param_groups:
