@@ -5,9 +5,9 @@
     python benchmarks/meta_training.py --cores 2     # two threads for the others, two processes for ours
 
 Conv-4 with 64 filters, BatchNorm with batch statistics (as the others have it), 32×32 glyphs, 5-way 5-shot, 15 queries,
-4 tasks. All must give the same meta-gradient first. Then each runs in a process of its own, in turn, so that none profits
-from another's memory, and ratios are of medians. learn2learn itself does not build on current Pythons, so its loop stands
-in for it.
+4 tasks. All must give the same meta-gradient first, in double precision. Then each runs in float32 in a process of its own,
+in turn, so that none profits from another's memory, and ratios are of medians. The others run with torch's own settings of
+memory and denormals. learn2learn itself does not build on current Pythons, so its loop stands in for it.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fscl.continual.methods import METHODS
+from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
 from tests.test_run import TINY, toml
 
@@ -46,6 +47,13 @@ def test_methods_and_show_know_the_whole_table():
     assert "slow_rate = 0.01" in shown
     assert "fscl.continual.consolidation" in shown
     assert "Dials:  none" in fscl("show", "prototypes").stdout
+
+
+def test_bases_lists_what_comes_with_the_package():
+    listed = fscl("bases").stdout
+    for name in shipped_bases():
+        assert f"{name}: protonet on" in listed
+    assert "20-way 5-shot on test classes: 96.95 ± 0.12 % (600 episodes)" in listed
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Base learners and the meta-training loop."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,13 +17,18 @@ from fscl.continual.methods import make_learner
 from fscl.data.augment import jittered
 from fscl.data.episode import Episode, jittered_episode, sample_episode
 from fscl.data.pool import ClassPool, Examples, Splits, split_classes
+from fscl.data.sets import load_splits
 from fscl.errors import ConfigError, DataError, Divergence, Interrupted, RunError, StorageError
+from fscl.experiment.base import train_and_test
+from fscl.experiment.config import load_config
+from fscl.experiment.progress import Reporter
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus, step_shares
 from fscl.meta.protonet import ProtoNet, prototype_scores
-from fscl.meta.shipped import load_base
+from fscl.meta.shipped import load_base, load_base_with_details
 from fscl.meta.supervised import Supervised
+from fscl.meta.team import Team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
 from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec, init_params
@@ -209,7 +215,8 @@ def test_learning_to_learn_helps_with_classes_never_seen(splits: Splits, tmp_pat
 def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
     splits: Splits, tmp_path: Path, learner: BaseLearner
 ):
-    whole = train(splits, tmp_path / "whole", learner)
+    spec = QUICK.model_copy(update={"averaging": 0.9, "jitter": 0.5})
+    whole = train(splits, tmp_path / "whole", learner, spec)
 
     def stop_after_three(step: int, total: int, note: str) -> None:
         if step == 3:
@@ -221,12 +228,12 @@ def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
             TINY,
             splits.train,
             splits.validation,
-            QUICK,
+            spec,
             seed=0,
             checkpoint=tmp_path / "cut",
             progress=stop_after_three,
         )
-    continued = train(splits, tmp_path / "cut", learner)
+    continued = train(splits, tmp_path / "cut", learner, spec)
     assert continued.history == whole.history
     assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes()
     assert all(torch.equal(continued.network.params[n], whole.network.params[n]) for n in whole.network.params)
@@ -288,11 +295,12 @@ def test_a_truncated_checkpoint_is_refused_by_name(splits: Splits, tmp_path: Pat
         train(splits, tmp_path / "c")
 
 
-def test_a_diverging_training_says_so_and_leaves_the_checkpoint(splits: Splits, tmp_path: Path):
+def test_a_diverging_training_says_so(splits: Splits, tmp_path: Path):
     spec = QUICK.model_copy(update={"steps": 40})
     learner = Maml(inner_steps=5, inner_rate=1e30)
     with pytest.raises(Divergence, match=r"diverged: the loss is .* at step 1 with learning rate"):
         train(splits, tmp_path / "c", learner, spec)
+    assert not (tmp_path / "c").exists()
 
 
 def test_ways_that_the_split_cannot_serve_are_refused_before_training(splits: Splits, tmp_path: Path):
@@ -472,6 +480,7 @@ TINY_TRAINING = (
     "base.train.validation_way=5",
     "base.train.test_episodes=3",
     "base.train.jitter=1.0",
+    "base.train.averaging=0.9",
 )
 
 
@@ -491,14 +500,19 @@ def test_two_processes_under_torchrun_end_with_the_bits_of_one(tmp_path: Path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_a_diverging_run_keeps_the_checkpoint_of_before(splits: Splits, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("part", "sentence"), [("loss", "the loss is nan at step 4"), ("gradient", "the gradient is not finite at step 4")]
+)
+def test_a_diverging_run_keeps_the_checkpoint_of_before(splits: Splits, tmp_path: Path, part: str, sentence: str):
     class Explodes(ProtoNet):
         def gradients(self, spec, meta, episode, done=0.0):  # type: ignore[no-untyped-def]
             loss, grads = super().gradients(spec, meta, episode, done)
-            return (loss * float("nan") if done >= 0.5 else loss), grads
+            if done < 0.5:
+                return loss, grads
+            return (loss * float("nan"), grads) if part == "loss" else (loss, tuple(g * float("inf") for g in grads))
 
     spec = QUICK.model_copy(update={"validate_every": 1})
-    with pytest.raises(Divergence, match="the loss is nan at step 4"):
+    with pytest.raises(Divergence, match=sentence):
         train(splits, tmp_path / "c", Explodes(), spec)
     _, details = load_tensors(tmp_path / "c", "meta-training checkpoint")
     assert details["step"] == 3
@@ -571,3 +585,69 @@ def test_training_may_start_from_a_trained_backbone(splits: Splits, tmp_path: Pa
         )
     with pytest.raises(RunError, match=r"start\.weights"):
         train(splits, tmp_path / "begun", learner, QUICK.model_copy(update={"steps": 1, "learning_rate": 1e-9}))
+
+
+def test_processes_with_different_checkpoints_refuse_to_go_on(monkeypatch: pytest.MonkeyPatch):
+    steps = iter([torch.tensor([3.0]), torch.tensor([0.0])])
+    monkeypatch.setattr(Team, "map", lambda team, count, work: [next(steps) for _ in range(count)])
+    with pytest.raises(RunError, match=r"from different steps: \[3, 0\]"):
+        Team(0, 2).agree(3)
+
+
+def test_the_tests_of_a_base_may_change_and_its_training_go_on(splits: Splits, tmp_path: Path):
+    train(splits, tmp_path / "c", spec=QUICK.model_copy(update={"test_episodes": 0}))
+    train(splits, tmp_path / "c", spec=QUICK.model_copy(update={"test_episodes": 5, "test_ways": (3, 5)}))
+    with pytest.raises(ValueError, match="one episode gives no interval"):
+        TrainSpec(test_episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("base.train.validation_way=100", "testing the base at 100 ways needs 100 classes, but"),
+        ("base.train.test_ways=[300]", "testing the base at 300 ways needs 300 classes, but 'glyphs (test)' has 240"),
+        ("base.train.n_shot=40", "needs 20 classes of 55 images each"),
+    ],
+)
+def test_what_the_split_cannot_serve_is_refused_before_training(
+    override: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = load_config("glyphs-protonet", [override])
+    if "validation_way" in override:  # a test split that is smaller than the others
+        whole = load_splits(config.data)
+        small = Splits(whole.train, whole.validation, whole.test.subset(range(50)))
+        monkeypatch.setattr("fscl.experiment.base.load_splits", lambda *_: small)
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        train_and_test(config, tmp_path, Reporter(quiet=True))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("train_classes", "the network to start from was trained on 1 of the classes of 'glyphs (validation)'"),
+        ("validation_classes", "the network to start from was chosen on 1 of the classes of 'glyphs (test)'"),
+    ],
+)
+def test_a_start_that_knows_the_classes_of_the_test_is_refused(key: str, sentence: str, tmp_path: Path):
+    network, about = load_base_with_details("glyphs-protonet-conv4")
+    splits = load_splits(load_config("glyphs-protonet").data)
+    pool = splits.validation if key == "train_classes" else splits.test
+    network.save(tmp_path / "start.safetensors", about | {key: [pool.class_names[0]]})
+    overrides = [f"base.start={tmp_path / 'start.safetensors'}", "base.train.steps=1", "base.train.test_episodes=0"]
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        train_and_test(load_config("glyphs-protonet", overrides), tmp_path / "out", Reporter(quiet=True))
+
+
+def test_a_base_remembers_the_classes_of_what_it_started_from(tmp_path: Path):
+    network, about = load_base_with_details("glyphs-protonet-conv4")
+    network.save(tmp_path / "start.safetensors", about | {"train_classes": ["of another split"]})
+    overrides = [
+        f"base.start={tmp_path / 'start.safetensors'}",
+        "base.train.steps=1",
+        "base.train.validation_episodes=2",
+        "base.train.test_episodes=0",
+    ]
+    path, lines = train_and_test(load_config("glyphs-protonet", overrides), tmp_path / "out", Reporter(quiet=True))
+    assert len(lines) == 1  # the figure on validation classes, and none on test classes
+    assert "of another split" in load_base_with_details(path)[1]["train_classes"]

@@ -7,7 +7,7 @@ Antoniou, Edwards, Storkey, "How to Train Your MAML", 2019.
 - `per_step_affine`: the scale and shift of each normalisation are learned for each inner step, and the steps do not
   move them.
 - `per_step_statistics`: with BatchNorm, queries are normalised by statistics of the inner step at hand, not by one set
-  for all.
+  for all steps (off: the mean over the steps, taken as a constant).
 - `first_order_until`: inner gradients are constants up to this part of the training (derivative-order annealing).
 - a falling outer rate: `base.train.schedule = "cosine"`.
 

@@ -73,7 +73,7 @@ class Team:
 
 @contextmanager
 def join_team() -> Iterator[Team]:
-    """The team that `torchrun` started this process in, or a team of one. They talk over gloo: all tensors are on the CPU."""
+    """The team that `torchrun` started this process in, or a team of one. They talk over gloo: tensors are on the CPU."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Team()

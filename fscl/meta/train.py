@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from fscl.data.episode import jittered_episode, sample_episode, sample_positions
@@ -62,6 +62,13 @@ class TrainSpec(BaseModel):
     validation_query: int = Field(default=15, ge=1)
     test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
+
+    @field_validator("test_episodes")
+    @classmethod
+    def _enough_for_an_interval(cls, count: int) -> int:
+        if count == 1:
+            raise ValueError("one episode gives no interval; ask for none (0) or at least two")
+        return count
 
     def rate(self, step: int) -> float:
         """The outer learning rate of a step, counted from 0."""
