@@ -62,7 +62,7 @@ def test_conv4_gradients_by_hand_are_those_of_autograd(norm: str, width: int, si
 @pytest.mark.parametrize("moved", ["all", "all but the norms"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_conv4_hessian_products_by_hand_are_those_of_autograd(norm: str, moved: str, odd_norms: bool):
-    spec = NetworkSpec.model_validate({"width": 16, "top_width": 24, "image_size": 38, "norm": norm})
+    spec = NetworkSpec.model_validate({"width": 16, "image_size": 38, "norm": norm})
     network, weights = weights_of(spec, odd_norms=odd_norms)
     batch, random = a_batch(38, "alone"), generator(0, "direction")
     direction = {

@@ -47,19 +47,6 @@ def test_conv4_has_as_many_weights_as_four_blocks_of_64_filters():
     assert sum(t.numel() for t in init_network(NetworkSpec(), generator(0)).params.values()) == count
 
 
-def test_conv4_may_widen_its_last_two_blocks():
-    network = init_network(NetworkSpec(width=8, top_width=16), generator(0))
-    assert [tuple(network.params[f"convs.{i}.weight"].shape[:2]) for i in range(4)] == [
-        (8, 1),
-        (8, 8),
-        (16, 8),
-        (16, 16),
-    ]
-    assert network.n_features == 16 * 2 * 2
-    with pytest.raises(ValueError, match="only conv4 has a top_width, but it is 16 with resnet18"):
-        NetworkSpec(backbone="resnet18", top_width=16)
-
-
 @pytest.mark.parametrize("backbone", ["conv4", "resnet18"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_predictions_do_not_change_with_the_order_or_the_batch_of_the_test_images(

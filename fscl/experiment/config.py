@@ -55,12 +55,11 @@ class NetworkConfig(_Section):
 
     backbone: Literal["conv4", "resnet18"] = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
-    top_width: int | None = Field(default=None, ge=1, le=1024)
     norm: NormName = "group"
 
     @model_validator(mode="after")
     def _width_fits(self) -> "NetworkConfig":
-        check_width(self.backbone, self.width, self.top_width)
+        check_width(self.backbone, self.width)
         return self
 
 

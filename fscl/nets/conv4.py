@@ -4,8 +4,6 @@ Departs from the usual: pooling comes before ReLU (exactly equal, and less memor
 bias, because the normalisation that follows has one.
 """
 
-from itertools import pairwise
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,17 +11,14 @@ from fscl.nets.norm import NormName, Statistics, make_norm
 
 
 class Conv4(nn.Module):
-    """Maps (n, channels, size, size) to (n, top_width · (size // 16)²).
+    """Maps (n, channels, size, size) to (n, width · (size // 16)²)."""
 
-    The last two blocks have `top_width` filters; wider than the rest, they add capacity where maps are small and cheap.
-    """
-
-    def __init__(self, *, channels: int, width: int, top_width: int, image_size: int, norm: NormName) -> None:
+    def __init__(self, *, channels: int, width: int, image_size: int, norm: NormName) -> None:
         super().__init__()
-        widths = [channels, width, width, top_width, top_width]
-        self.convs = nn.ModuleList(nn.Conv2d(n, m, 3, padding=1, bias=False) for n, m in pairwise(widths))
-        self.norms = nn.ModuleList(make_norm(norm, m) for m in widths[1:])
-        self.n_features = top_width * (image_size // 16) ** 2
+        inputs = [channels, width, width, width]
+        self.convs = nn.ModuleList(nn.Conv2d(n, width, 3, padding=1, bias=False) for n in inputs)
+        self.norms = nn.ModuleList(make_norm(norm, width) for _ in inputs)
+        self.n_features = width * (image_size // 16) ** 2
 
     def forward(self, x: Tensor, statistics: Statistics | None = None, record: Statistics | None = None) -> Tensor:
         for conv, norm in zip(self.convs, self.norms, strict=True):

@@ -21,51 +21,41 @@ from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.resnet import ResNet18
 from fscl.storage import load_tensors, save_tensors
 
+BACKBONES: dict[str, type[Conv4 | ResNet18]] = {"conv4": Conv4, "resnet18": ResNet18}
 PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
 
 
-def check_width(backbone: str, width: int, top_width: int | None) -> None:
-    """Refuse widths that the backbone cannot have."""
-    if backbone != "conv4" and top_width is not None:
-        raise ValueError(f"only conv4 has a top_width, but it is {top_width} with {backbone}")
+def check_width(backbone: str, width: int) -> None:
+    """Refuse a width that the backbone cannot have."""
     if backbone == "resnet18" and width < 8:
         # torch 2.13 corrupts memory in the backward pass of a 1×1, stride-2 convolution of fewer channels
         raise ValueError(f"resnet18 needs a width of at least 8, but it is {width}")
 
 
 class NetworkSpec(BaseModel):
-    """The shape of a network. `top_width` is that of Conv-4's last two blocks, where it differs."""
+    """The shape of a network."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     backbone: Literal["conv4", "resnet18"] = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
-    top_width: int | None = Field(default=None, ge=1, le=1024)
     norm: NormName = "group"
     channels: int = Field(default=1, ge=1, le=16)
     image_size: int = Field(default=32, ge=16, le=512)
 
     @model_validator(mode="after")
     def _width_fits(self) -> "NetworkSpec":
-        check_width(self.backbone, self.width, self.top_width)
+        check_width(self.backbone, self.width)
         return self
 
 
 @lru_cache(maxsize=16)
 def _skeleton(spec: NetworkSpec) -> Conv4 | ResNet18:
     """The layers without weights; every call brings its own."""
-    module: Conv4 | ResNet18
     with torch.device("meta"):
-        if spec.backbone == "conv4":
-            module = Conv4(
-                channels=spec.channels,
-                width=spec.width,
-                top_width=spec.top_width or spec.width,
-                image_size=spec.image_size,
-                norm=spec.norm,
-            )
-        else:
-            module = ResNet18(channels=spec.channels, width=spec.width, image_size=spec.image_size, norm=spec.norm)
+        module = BACKBONES[spec.backbone](
+            channels=spec.channels, width=spec.width, image_size=spec.image_size, norm=spec.norm
+        )
     for name, layer in module.named_modules():
         if isinstance(layer, BatchNorm):
             layer.key = name
