@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 from fscl.data.episode import Episode
 from fscl.meta.base import BaseLearner
 from fscl.meta.inner import adapt, curvature_of, support_and_query, unrolled_gradient
-from fscl.nets.curvature import join, part, scores
+from fscl.nets.curvature import HEAD, join, part, scores
 from fscl.nets.fast import Params, empty_head, gradient_step, grow_head, linear
 from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.norm import Statistics
@@ -41,6 +41,8 @@ class Maml(BaseLearner):
         inner_rate: their learning rate (α in the paper, for the mean cross-entropy).
         first_order: treat the inner gradients as constants (FOMAML): cheaper, and a little worse.
         adapt: what the steps move: every weight, or the head alone (ANIL).
+        zero_head: let the head start at zero instead of at random, so that the first step alone decides how it tells
+            classes apart (Kao, Chiu, Chen, "MAML is a Noisy Contrastive Learner in Classification", 2022).
         transductive: normalise queries by each other, with BatchNorm.
     """
 
@@ -51,10 +53,14 @@ class Maml(BaseLearner):
     inner_rate: float = Field(default=0.1, gt=0)
     first_order: bool = False
     adapt: Literal["all", "head"] = "all"
+    zero_head: bool = False
     transductive: bool = False
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
-        return backbone_and_head(spec, n_way, generator)
+        meta = backbone_and_head(spec, n_way, generator)
+        if self.zero_head:
+            meta |= {name: torch.zeros_like(tensor) for name, tensor in meta.items() if name.startswith(HEAD)}
+        return meta
 
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         return Network(spec, *part(meta))
@@ -106,7 +112,7 @@ class Maml(BaseLearner):
     def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
         start = {name: tensor.detach() for name, tensor in meta.items()}
         if self.adapt == "head":
-            head_alone = {name: tensor.requires_grad_(name.startswith("head/")) for name, tensor in start.items()}
+            head_alone = {name: tensor.requires_grad_(name.startswith(HEAD)) for name, tensor in start.items()}
             return self._head_only_scores(network, head_alone, episode).detach()
         support, query = support_and_query(network, episode, transductive=self.transductive)
         points, _ = adapt(
