@@ -116,8 +116,11 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         about["test"] = _test(config, trained, splits, reporter, team)
         if team.leads:
             trained.network.save(path, about)
-    chosen = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot"
-    lines = [f"{chosen}, {_accuracy(config, trained)} (chose step {trained.best_step})"]
+    manner = config.base.learner.manner
+    chosen = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot" + (
+        f", {manner}," if manner else ""
+    )
+    lines = [f"{chosen} on validation classes: {100 * trained.best_accuracy:.2f} % (chose step {trained.best_step})"]
     for test in about["test"]:
         accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
         lines.append(f"{test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")

@@ -253,6 +253,8 @@ def _pick(c: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     upright = c if bool((gamma >= 0).all()) else c * gamma.sign()
     pooled, indices = F.max_pool2d(_nchw(upright), 2, return_indices=True)
     places = torch.add(_origins(n, height * width, channels), _nhwc(indices), alpha=channels).view(-1)
+    if c.numel() < 2**31:
+        places = places.int()  # half the memory, for as long as the tape lives
     if upright is c:
         return _nhwc(pooled), places
     return c.view(-1).index_select(0, places).view(n, height // 2, width // 2, channels), places
