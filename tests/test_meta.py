@@ -431,7 +431,9 @@ def test_averaged_weights_are_the_running_mean_of_the_weights(splits: Splits, tm
     seen: list[Params] = []
 
     class Watched(ProtoNet):
-        def gradients(self, spec, meta, episode, done=0.0):  # type: ignore[no-untyped-def]
+        def gradients(
+            self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
             seen.append({name: tensor.detach().clone() for name, tensor in meta.items()})
             return super().gradients(spec, meta, episode, done)
 
@@ -505,7 +507,9 @@ def test_two_processes_under_torchrun_end_with_the_bits_of_one(tmp_path: Path):
 )
 def test_a_diverging_run_keeps_the_checkpoint_of_before(splits: Splits, tmp_path: Path, part: str, sentence: str):
     class Explodes(ProtoNet):
-        def gradients(self, spec, meta, episode, done=0.0):  # type: ignore[no-untyped-def]
+        def gradients(
+            self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
             loss, grads = super().gradients(spec, meta, episode, done)
             if done < 0.5:
                 return loss, grads
