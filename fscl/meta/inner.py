@@ -7,15 +7,17 @@ no graph over all steps is ever built.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fscl.data.episode import Episode
+from fscl.meta.base import BaseLearner
 from fscl.nets.conv4_curvature import Conv4Curvature
 from fscl.nets.curvature import Autograd, Curvature, Scored, part
 from fscl.nets.fast import Params
-from fscl.nets.network import Network
+from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import Statistics
 
 Rates = Sequence[Mapping[str, Tensor | float]]
@@ -31,6 +33,28 @@ class Unrolled:
     start: Params
     fixed: list[Params]
     rates: list[Params]
+
+
+class InnerLoopLearner(BaseLearner):
+    """A learner that adapts by gradient steps, with a head that has a row for each way.
+
+    Attributes:
+        transductive: normalise queries by each other, with BatchNorm.
+    """
+
+    fixed_way: ClassVar[bool] = True
+
+    transductive: bool = False
+
+    @property
+    def manner(self) -> str:
+        return "transductive BatchNorm" if self.transductive else ""
+
+    def ways_to_test(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
+        if spec.norm != "batch":
+            return {"": self}
+        ways = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
+        return {way.manner: way for way in ways}
 
 
 def curvature_of(network: Network) -> Curvature:

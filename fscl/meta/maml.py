@@ -17,7 +17,7 @@ Departs from the paper:
 - The head starts from torch's usual uniform draw, and the outer loss is the mean over the tasks of a step, not the sum.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -25,15 +25,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
-from fscl.meta.base import BaseLearner
-from fscl.meta.inner import adapt, curvature_of, support_and_query, unrolled_gradient
+from fscl.meta.inner import InnerLoopLearner, adapt, curvature_of, support_and_query, unrolled_gradient
 from fscl.nets.curvature import HEAD, join, part, scores
 from fscl.nets.fast import Params, empty_head, gradient_step, grow_head, linear
 from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.norm import Statistics
 
 
-class Maml(BaseLearner):
+class Maml(InnerLoopLearner):
     """Meta-trains an initialisation of backbone and head.
 
     Attributes:
@@ -43,10 +42,7 @@ class Maml(BaseLearner):
         adapt: what the steps move: every weight, or the head alone (ANIL).
         zero_head: let the head start at zero instead of at random, so that the first step alone decides how it tells
             classes apart (Kao, Chiu, Chen, "MAML is a Noisy Contrastive Learner in Classification", 2022).
-        transductive: normalise queries by each other, with BatchNorm.
     """
-
-    fixed_way: ClassVar[bool] = True  # the head has a row for each way
 
     method: Literal["maml"] = "maml"
     inner_steps: int = Field(default=5, ge=1, le=100)
@@ -54,7 +50,6 @@ class Maml(BaseLearner):
     first_order: bool = False
     adapt: Literal["all", "head"] = "all"
     zero_head: bool = False
-    transductive: bool = False
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         meta = backbone_and_head(spec, n_way, generator)
@@ -64,16 +59,6 @@ class Maml(BaseLearner):
 
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         return Network(spec, *part(meta))
-
-    @property
-    def manner(self) -> str:
-        return "transductive BatchNorm" if self.transductive else ""
-
-    def ways_to_test(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
-        if spec.norm != "batch":
-            return {"": self}
-        ways = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
-        return {way.manner: way for way in ways}
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         """By plain differentiation through the steps: slower than `gradients`, and its definition."""

@@ -22,7 +22,7 @@ Departs from the paper:
 - ReLU, not leaky ReLU.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -30,8 +30,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
-from fscl.meta.base import BaseLearner
 from fscl.meta.inner import (
+    InnerLoopLearner,
     adapt,
     curvature_of,
     shared_statistics,
@@ -48,7 +48,7 @@ PER_STEP, RATE = "per-step/", "rate/"
 LEAST_SHARE = 0.03  # of an equal share: what an early step keeps of the multi-step loss
 
 
-class MamlPlusPlus(BaseLearner):
+class MamlPlusPlus(InnerLoopLearner):
     """Meta-trains an initialisation, and how fast each layer leaves it at each step.
 
     Attributes:
@@ -56,10 +56,7 @@ class MamlPlusPlus(BaseLearner):
         inner_rate: their rate, or where the learned rates start.
         multi_step_until: the part of the training after which only the last step's loss counts.
         first_order_until: the part of the training in which inner gradients are taken as constants.
-        transductive: normalise queries by each other, with BatchNorm.
     """
-
-    fixed_way: ClassVar[bool] = True
 
     method: Literal["maml++"] = "maml++"
     inner_steps: int = Field(default=5, ge=1, le=100)
@@ -70,7 +67,6 @@ class MamlPlusPlus(BaseLearner):
     per_step_affine: bool = True
     per_step_statistics: bool = True
     first_order_until: float = Field(default=0.0, ge=0, le=1)
-    transductive: bool = False
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         meta: Params = {}
@@ -96,16 +92,6 @@ class MamlPlusPlus(BaseLearner):
             if not name.startswith(RATE)
         }
         return Network(spec, *part(weights))
-
-    @property
-    def manner(self) -> str:
-        return "transductive BatchNorm" if self.transductive else ""
-
-    def ways_to_test(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
-        if spec.norm != "batch":
-            return {"": self}
-        ways = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
-        return {way.manner: way for way in ways}
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         """By plain differentiation through the steps: slower than `gradients`, and its definition."""
