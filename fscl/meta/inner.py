@@ -15,9 +15,9 @@ from torch import Tensor
 from fscl.data.episode import Episode
 from fscl.meta.base import BaseLearner
 from fscl.nets.conv4_curvature import Conv4Curvature
-from fscl.nets.curvature import Autograd, Curvature, Scored, part
-from fscl.nets.fast import Params
-from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.curvature import Autograd, Curvature, Scored, join, part
+from fscl.nets.fast import Params, empty_head, grow_head
+from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.norm import Statistics
 
 Rates = Sequence[Mapping[str, Tensor | float]]
@@ -40,11 +40,22 @@ class InnerLoopLearner(BaseLearner):
 
     Attributes:
         transductive: normalise queries by each other, with BatchNorm.
+        zero_head: let the head start at zero instead of at random, so that the first step alone decides how it tells
+            classes apart (Kao, Chiu, Chen, "MAML is a Noisy Contrastive Learner in Classification", 2022).
     """
 
     fixed_way: ClassVar[bool] = True
 
     transductive: bool = False
+    zero_head: bool = False
+
+    def backbone_and_head(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
+        """Random weights of a backbone, and a head with a row for each way."""
+        params = init_params(spec, generator)
+        head = grow_head(empty_head(Network(spec, params).n_features), n_way, [generator] * n_way)
+        if self.zero_head:
+            head = {name: torch.zeros_like(tensor) for name, tensor in head.items()}
+        return join(params, head)
 
     @property
     def manner(self) -> str:

@@ -26,9 +26,9 @@ from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
 from fscl.meta.inner import InnerLoopLearner, adapt, curvature_of, support_and_query, unrolled_gradient
-from fscl.nets.curvature import HEAD, join, part, scores
-from fscl.nets.fast import Params, empty_head, gradient_step, grow_head, linear
-from fscl.nets.network import Network, NetworkSpec, init_params
+from fscl.nets.curvature import HEAD, part, scores
+from fscl.nets.fast import Params, gradient_step, linear
+from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import Statistics
 
 
@@ -40,8 +40,6 @@ class Maml(InnerLoopLearner):
         inner_rate: their learning rate (α in the paper, for the mean cross-entropy).
         first_order: treat the inner gradients as constants (FOMAML): cheaper, and a little worse.
         adapt: what the steps move: every weight, or the head alone (ANIL).
-        zero_head: let the head start at zero instead of at random, so that the first step alone decides how it tells
-            classes apart (Kao, Chiu, Chen, "MAML is a Noisy Contrastive Learner in Classification", 2022).
     """
 
     method: Literal["maml"] = "maml"
@@ -49,13 +47,9 @@ class Maml(InnerLoopLearner):
     inner_rate: float = Field(default=0.1, gt=0)
     first_order: bool = False
     adapt: Literal["all", "head"] = "all"
-    zero_head: bool = False
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
-        meta = backbone_and_head(spec, n_way, generator)
-        if self.zero_head:
-            meta |= {name: torch.zeros_like(tensor) for name, tensor in meta.items() if name.startswith(HEAD)}
-        return meta
+        return self.backbone_and_head(spec, n_way, generator)
 
     def network(self, spec: NetworkSpec, meta: Params) -> Network:
         return Network(spec, *part(meta))
@@ -123,9 +117,3 @@ class Maml(InnerLoopLearner):
                 grads = tuple(grad.detach() for grad in grads)
             head = gradient_step(head, grads, self.inner_rate)
         return linear(head, asked)
-
-
-def backbone_and_head(spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
-    """Random weights of a backbone and of a head with a row for each way."""
-    params = init_params(spec, generator)
-    return join(params, grow_head(empty_head(Network(spec, params).n_features), n_way, [generator] * n_way))

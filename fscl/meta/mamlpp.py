@@ -39,7 +39,6 @@ from fscl.meta.inner import (
     unrolled_gradient,
     with_statistics,
 )
-from fscl.meta.maml import backbone_and_head
 from fscl.nets.curvature import Scored, part, scores
 from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec
@@ -70,7 +69,7 @@ class MamlPlusPlus(InnerLoopLearner):
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         meta: Params = {}
-        for name, tensor in backbone_and_head(spec, n_way, generator).items():
+        for name, tensor in self.backbone_and_head(spec, n_way, generator).items():
             if self.per_step_affine and _is_affine(name):
                 meta[f"{PER_STEP}{name}"] = tensor.repeat(self.inner_steps, 1)
             else:
