@@ -70,10 +70,11 @@ def demo(out: Out = None, workers: Workers = None) -> None:
 @app.command()
 def run(config: ConfigName, overrides: Overrides = None, out: Out = None, workers: Workers = None) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
-    from fscl.experiment.config import load_config
+    from fscl.experiment.config import load_plan
 
-    resolved = load_config(config, overrides or [])
-    _run(resolved, out or Path("runs") / resolved.name, workers)
+    plan = load_plan(config, overrides or [])
+    for part, folder in plan.folders(out or Path("runs") / plan.name):
+        _run(part, folder, workers)
 
 
 @app.command()

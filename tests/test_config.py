@@ -85,7 +85,7 @@ def test_dials_of_a_method_beat_those_of_all_and_leave_the_table_alone():
     assert (tsc.steps, tsc.strength, tsc.regulariser) == (60, 1.0, "tagging")
     assert (joint.steps, joint.slow_rate) == (50, 0.0)
     assert METHODS["tsc"].dials is not None
-    assert METHODS["tsc"].dials.steps == 500
+    assert METHODS["tsc"].dials.steps == 20
     assert config.dials_of("prototypes") is None
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from fscl.continual.consolidation import Consolidation, Dials
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.methods import METHODS, make_learner
-from fscl.continual.regularisers import penalty, pull, tag_gates
+from fscl.continual.regularisers import Hold, tag_gates
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
@@ -201,17 +201,13 @@ def test_a_layer_without_any_gradient_has_a_finite_gate():
     assert torch.isfinite(tag_gates({"w": torch.zeros(3)}, 1, 1.0, "layer")["w"]).all()
 
 
-def test_the_penalty_is_the_gated_sum_of_squares():
-    fast, slow, gates = ({"w": torch.tensor(values)} for values in ([1.0, 3.0], [0.0, 1.0], [0.5, 0.25]))
-    assert penalty(fast, slow, gates).item() == pytest.approx(0.5 * 1 + 0.25 * 4)
-
-
-def test_the_pull_is_the_gradient_of_the_penalty():
+def test_the_pull_is_the_gradient_of_the_gated_sum_of_squares():
     random = generator(0, "pull")
     slow, gates = ({"w": torch.rand(5, generator=random)} for _ in range(2))
     fast = {"w": torch.rand(5, generator=random).requires_grad_()}
-    (expected,) = torch.autograd.grad(0.3 * penalty(fast, slow, gates), [fast["w"]])
-    torch.testing.assert_close(pull(fast, slow, gates, 0.3)["w"], expected)
+    penalty = 0.3 * (gates["w"] * (fast["w"] - slow["w"]).square()).sum()
+    (expected,) = torch.autograd.grad(penalty, [fast["w"]])
+    torch.testing.assert_close(Hold(gates, slow).pull(fast, 0.3)["w"], expected)
 
 
 def test_the_record_shows_that_the_printed_strength_pulls_at_nothing(stream: Stream, small_pool: ClassPool):
@@ -241,7 +237,7 @@ def test_tags_are_the_expected_gradient_of_the_new_task_at_the_slow_weights(stre
         for name, grad in zip(slow, torch.autograd.grad(loss, list(slow.values())), strict=True):
             total[name] += grad.abs()
         learner.learn_task(task)
-        assert same(learner.activity, total)
+        assert same(learner.importance, total)
 
 
 def test_all_methods_draw_the_same_fresh_rows_for_the_same_class(stream: Stream, small_pool: ClassPool):
@@ -271,6 +267,24 @@ def test_a_bounded_memory_keeps_the_first_images_of_each_class():
     assert memory.n_bytes == 6 + 6 * 8
 
 
+@pytest.mark.parametrize("bound", ["n_images", "n_bytes"])
+@pytest.mark.parametrize("room", [0, 1, 5, 7, 100])
+def test_a_bound_on_all_images_is_shared_evenly_and_never_exceeded(bound: str, room: int):
+    each = 4 + 8  # bytes of a 2×2 image and its label
+    memory = ReplayMemory(**{bound: room if bound == "n_images" else room * each + each // 2})
+    for task in range(4):
+        labels = torch.tensor([2 * task, 2 * task, 2 * task, 2 * task + 1])
+        memory.add(Examples(torch.full((4, 1, 2, 2), task, dtype=torch.uint8), labels))
+        held = min(room, 4 * (task + 1))
+        assert len(memory) <= held
+        assert memory.n_bytes <= room * each
+        if memory.stored is not None:
+            counts = torch.bincount(memory.stored.labels, minlength=2 * task + 2)
+            asked = torch.tensor([3, 1] * (task + 1))
+            assert bool(((counts.max() - counts <= 1) | (counts == asked)).all())  # whoever has fewer has no more
+    assert (memory.stored is None) == (room == 0)
+
+
 def test_naive_starts_from_random_weights_and_not_from_the_base(stream: Stream, small_pool: ClassPool):
     network = base()
     naive = make_learner("naive", network, seed=0, dials={"steps": 1})
@@ -294,14 +308,22 @@ def test_a_diverging_task_names_method_task_rate_and_strength_and_changes_nothin
     assert same(before.tensors, learner.state().tensors)
 
 
-def test_the_table_is_the_paper_s():
+def test_the_table_is_the_paper_s():  # but for tsc, which is ours
     expected = {
         "sequential": (1.0, "all", "none", 0),
         "joint": (0.0, "all", "none", "all"),
         "replay": (1.0, "all", "none", "all"),
         "fsw": (0.01, 100, "none", "all"),
         "head": (0.01, 0, "none", "all"),
-        "tsc": (0.01, 100, "tagging", "all"),
+        "constant": (0.01, 100, "constant", "all"),
+        "tsc_paper": (0.01, 100, "tagging", "all"),
+        "tsc_gated": (0.01, 100, "tagging", "all"),
+        "tsc_gr": (0.01, 100, "tagging", "all"),
+        "gr": (1.0, "all", "none", "all"),
+        "ewc": (1.0, "all", "ewc", "all"),
+        "si": (1.0, "all", "si", "all"),
+        "mas": (1.0, "all", "mas", "all"),
+        "stc": (1.0, "all", "tagging", "all"),
         "naive": (0.0, "all", "none", "all"),
     }
     for name, row in expected.items():

@@ -346,8 +346,8 @@ def test_paths_of_the_machine_in_the_configuration_are_not_shown(tmp_path: Path)
 
 
 def test_dials_are_shown_where_they_differ_from_the_method(tmp_path: Path) -> None:
-    page = page_of(make_run(tmp_path, {"tsc": GOOD, "joint": FAIR}, dials={"tsc": {"steps": 20}}))
-    assert "<code>steps = 20</code>" in page
+    page = page_of(make_run(tmp_path, {"tsc": GOOD, "joint": FAIR}, dials={"tsc": {"steps": 33}}))
+    assert "<code>steps = 33</code>" in page
     assert page.count('<span class="soft">none</span>') == 1
 
 

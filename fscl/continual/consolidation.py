@@ -12,8 +12,12 @@ Departs from the paper, or settles what it leaves open:
   `embedding_steps`, the head in all of them, under one Adam state;
 - the head grows by a fresh row for each new class and has a slow copy that follows at the same rate;
 - prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved.
+Dials that the paper does not have, off unless a method sets them: another objective for the embedding (objectives.py),
+jittered shots, a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -22,14 +26,31 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
+from fscl.continual.generator import GeneratorSpec, generate
 from fscl.continual.memory import ReplayMemory
-from fscl.continual.regularisers import ActivityScale, RegulariserName, constant_gates, penalty, pull, tag_gates
+from fscl.continual.objectives import head_of_means, leave_one_out
+from fscl.continual.regularisers import (
+    Accumulate,
+    ActivityScale,
+    FisherLabels,
+    Hold,
+    RegulariserName,
+    accumulated,
+    constant_gates,
+    expected_gradient,
+    fisher_information,
+    output_sensitivity,
+    path_importance,
+    tag_gates,
+    weighed_anchor,
+)
+from fscl.data.augment import jittered
 from fscl.data.pool import Examples
 from fscl.errors import Divergence
 from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
-from fscl.rng import generator
+from fscl.rng import child_seed, generator
 
 Count = Annotated[int, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -43,11 +64,21 @@ class Dials(BaseModel):
     Attributes:
         slow_rate: β, how far the slow weights follow the fast ones after a task.
         embedding_steps: k, for how many steps the embedding moves; "all" means every step.
-        steps: full-batch steps a task; the paper's 500 epochs.
+        steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
+        stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
+        batch_size: images in a step, of whole classes, the task's own first; "all" is the paper's full batch.
+        objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
+        jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
+        head_start: new rows are "random", or every row starts from its class's "means"; always so after leave_one_out.
         regulariser, strength: what holds the embedding to the slow weights, and λ.
         gate_slope, activity_scale: m, and whether tags are scaled by layer (see regularisers.py).
-        memory_per_class: shots of each class to replay; "all" or a number, 0 for no replay.
+        accumulate, decay: how the importance of ewc, si and mas adds up over tasks, and what each new task leaves of it.
+        fisher_labels: which labels' gradients ewc squares.
+        damping: ξ of si.
+        memory: what is replayed: the "shots" themselves, or images that a "generated" class leaves behind.
+        memory_per_class, memory_images, memory_bytes: bounds on it; "all" or a number, 0 for no replay.
+        generator: how images are generated, where they are.
         start: "base" begins at the meta-trained weights, "random" at fresh ones.
     """
 
@@ -58,17 +89,51 @@ class Dials(BaseModel):
     steps: int = Field(default=500, ge=1)
     learning_rate: float = Field(default=5e-4, gt=0)
     betas: tuple[Decay, Decay] = (0.5, 0.999)
+    stop_loss: float = Field(default=0.0, ge=0)
+    batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
+    objective: Literal["cross_entropy", "leave_one_out"] = "cross_entropy"
+    temperature: float = Field(default=1.0, gt=0)
+    jitter: float = Field(default=0.0, ge=0, le=3)
+    head_start: Literal["random", "means"] = "random"
     regulariser: RegulariserName = "none"
     strength: float = Field(default=0.0, ge=0)
     gate_slope: float = Field(default=1.0, ge=0)
     activity_scale: ActivityScale = "layer"
+    accumulate: Accumulate = "sum"
+    decay: float = Field(default=1.0, ge=0, le=1)
+    fisher_labels: FisherLabels = "true"
+    damping: float = Field(default=0.1, gt=0)
+    memory: Literal["shots", "generated"] = "shots"
     memory_per_class: Count | Literal["all"] = "all"
+    memory_images: Count | Literal["all"] = "all"
+    memory_bytes: Count | Literal["all"] = "all"
+    generator: GeneratorSpec = GeneratorSpec()
     start: Literal["base", "random"] = "base"
 
     @property
     def moving_steps(self) -> int:
         """In how many of the steps the embedding moves."""
         return self.steps if self.embedding_steps == "all" else min(self.embedding_steps, self.steps)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """What a task is learned from: network inputs and labels, the task's own classes, and how batches are drawn."""
+
+    x: Tensor
+    images: Tensor
+    y: Tensor
+    own: Tensor
+    batch_size: int
+    order: torch.Generator
+
+    def batch(self) -> Tensor | None:
+        """Positions of the next batch: whole classes in random order, the task's own first; None for everything."""
+        if self.batch_size >= len(self.y):
+            return None
+        turn = torch.randperm(int(self.y.max()) + 1, generator=self.order)
+        turn[self.own] -= len(turn)
+        return torch.argsort(turn[self.y], stable=True)[: self.batch_size]
 
 
 class Consolidation(ContinualLearner):
@@ -79,15 +144,19 @@ class Consolidation(ContinualLearner):
         self.dials = dials
         self.seed = seed
         self.name = name
-        self.memory = ReplayMemory(None if dials.memory_per_class == "all" else dials.memory_per_class)
+        bounds = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
+        self.memory = ReplayMemory(*(None if bound == "all" else bound for bound in bounds))
         self.n_tasks = 0
         self.slow: Params = frozen_copy(self.network.params)
         self.slow_head: Params = empty_head(network.n_features, network.dtype)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
-        self.activity: Params = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
+        self.importance: Params = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
+        self.weighted: Params = {}  # importance · weights, summed over tasks; for accumulate = "each" alone
+        if dials.accumulate == "each":
+            self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        self.pull_ratio: float | None = None
+        self._said: dict[str, float] = {}
 
     @property
     def n_classes(self) -> int:
@@ -98,38 +167,41 @@ class Consolidation(ContinualLearner):
         n_classes = max(self.n_classes, int(support.labels.max()) + 1)
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
-        replay = self.memory.with_new(support)
-        x, y = self.network.to_input(replay.images), replay.labels
+        replay = self._replay(support)
+        if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
+            with torch.no_grad():
+                slow_head = self._means_head(slow_head, self.network.features(replay.x, self.slow), replay.y)
 
-        activity, gates = self._tag(slow_head, support)
+        importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
         optimiser = torch.optim.Adam(
             [*fast.values(), *fast_head.values()], lr=self.dials.learning_rate, betas=self.dials.betas
         )
-        pulled: Params = {}
+        path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()} if self._follows_path else {}
+        said: dict[str, float] = {}
+        n_moved = 0
         for step in range(self.dials.moving_steps):
-            loss = cross_entropy(linear(fast_head, self.network.features(x, fast)), y)
-            if gates is not None:
-                loss = loss + self.dials.strength * penalty(fast, self.slow, gates)
-                if step + 1 == self.dials.moving_steps:
-                    pulled = pull(fast, self.slow, gates, self.dials.strength)
-            self._step(optimiser, loss, step)
-        pull_ratio = _pull_ratio(pulled, fast)
-        statistics = self.network.freeze_statistics(x, fast)
-        if self.dials.moving_steps < self.dials.steps:
-            features = self.network.embed(replay.images, fast, statistics=statistics)
-            for tensor in fast.values():
-                tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
-            for step in range(self.dials.moving_steps, self.dials.steps):
-                self._step(optimiser, cross_entropy(linear(fast_head, features), y), step)
+            loss = self._embedding_loss(fast, fast_head, replay)
+            if loss is None or (said := {**said, "loss": loss.item()})["loss"] < self.dials.stop_loss:
+                break
+            self._check_finite(loss, step)
+            optimiser.zero_grad()
+            loss.backward()
+            self._move(optimiser, fast, hold, path, said)
+            n_moved = step + 1
+        statistics = self._freeze_statistics(replay, fast)
+        fast_head = self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
+        weights, head = frozen_copy(fast), frozen_copy(fast_head)
+        importance, weighted = self._importance_after(importance, path, weights, head, statistics, support)
+        remembered = self._to_remember(support)
 
         # nothing above changed the learner: a task that fails leaves it as it was
-        self.fast, self.fast_head, self.statistics = frozen_copy(fast), frozen_copy(fast_head), statistics
+        self.fast, self.fast_head, self.statistics = weights, head, statistics
         self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
         self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
-        self.activity, self.pull_ratio = activity, pull_ratio
-        self.memory.add(support)
+        self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
+        self.memory.add(remembered)
         self.n_tasks += 1
 
     def predict(self, images: Tensor) -> Tensor:
@@ -137,27 +209,156 @@ class Consolidation(ContinualLearner):
         return linear(self.fast_head, self.network.embed(images, self.fast, statistics=self.statistics))
 
     def diagnostics(self) -> dict[str, float]:
-        """How hard the regulariser pulled in the last step of the embedding, as a share of the loss's own gradient."""
-        return {} if self.pull_ratio is None else {"pull_ratio": self.pull_ratio}
+        """For how many steps the embedding moved, and in the last of them (pull_ratio) how hard the regulariser pulled, as
+        a share of the loss's own gradient."""
+        return dict(self._said)
 
-    def _tag(self, slow_head: Params, support: Examples) -> tuple[Params, Params | None]:
-        """Step 1: tags summed up to and with this task, and the gates they give."""
-        if self.dials.regulariser == "none":
-            return self.activity, None
-        if self.dials.regulariser == "constant":
-            return self.activity, constant_gates(self.slow)
-        slow = trainable_copy(self.slow)
-        scores = linear(slow_head, self.network.features(self.network.to_input(support.images), slow))
-        grads = torch.autograd.grad(cross_entropy(scores, support.labels), list(slow.values()))
-        activity = {name: self.activity[name] + grad.abs() for name, grad in zip(slow, grads, strict=True)}
-        return activity, tag_gates(activity, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
+    @property
+    def _follows_path(self) -> bool:
+        return self.dials.regulariser == "si"
 
-    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor, step: int) -> None:
+    def _replay(self, support: Examples) -> _Replay:
+        both = self.memory.with_new(support)
+        size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
+        order = generator(self.seed, "batches", self.n_tasks)
+        x = self.network.to_input(both.images)
+        return _Replay(x, both.images, both.labels, torch.unique(support.labels), size, order)
+
+    def _embedding_loss(self, fast: Params, fast_head: Params, replay: _Replay) -> Tensor | None:
+        """The loss of one step; None where the shots have nothing to teach the embedding."""
+        chosen = replay.batch()
+        x, y = (replay.x, replay.y) if chosen is None else (replay.x[chosen], replay.y[chosen])
+        if self.dials.jitter > 0:
+            images = replay.images if chosen is None else replay.images[chosen]
+            x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
+        return self._loss(self.network.features(x, fast), y, fast_head)
+
+    def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
+        if self.dials.objective == "leave_one_out":
+            return leave_one_out(features, y, self.dials.temperature)
+        return cross_entropy(linear(head, features), y)
+
+    def _means_head(self, head: Params, features: Tensor, y: Tensor) -> Params:
+        return head_of_means(head, features, y, self.dials.temperature)
+
+    def _freeze_statistics(self, replay: _Replay, fast: Params) -> Statistics | None:
+        chosen = replay.batch()
+        return self.network.freeze_statistics(replay.x if chosen is None else replay.x[chosen], fast)
+
+    def _move(
+        self,
+        optimiser: torch.optim.Optimizer,
+        fast: Params,
+        hold: Hold | None,
+        path: Params,
+        said: dict[str, float],
+    ) -> None:
+        """One step of everything, by the loss's gradient and the pull; `path` and `said` are brought up to date."""
+        by_loss = {name: tensor.grad for name, tensor in fast.items() if tensor.grad is not None}
+        if path:
+            by_loss = {name: grad.clone() for name, grad in by_loss.items()}
+        if hold is not None:
+            pulled = hold.pull(fast, self.dials.strength)
+            said["pull_ratio"] = _ratio(pulled, by_loss)
+            for name, tensor in fast.items():
+                if tensor.grad is not None:
+                    tensor.grad = tensor.grad + pulled[name]
+        before = {name: fast[name].detach().clone() for name in path}
+        optimiser.step()
+        for name, total in path.items():
+            total.sub_(by_loss[name] * (fast[name].detach() - before[name]))
+
+    def _learn_head(
+        self,
+        optimiser: torch.optim.Optimizer,
+        fast: Params,
+        fast_head: Params,
+        replay: _Replay,
+        statistics: Statistics | None,
+        n_done: int,
+    ) -> Params:
+        """The steps that are left, of the head alone, on features computed once."""
+        from_means = self.dials.objective == "leave_one_out"
+        if n_done == self.dials.steps and not from_means:
+            return fast_head
+        features = self.network.embed(replay.images, fast, statistics=statistics)
+        if from_means:
+            fast_head = trainable_copy(self._means_head(fast_head, features, replay.y))
+            optimiser = torch.optim.Adam(list(fast_head.values()), lr=self.dials.learning_rate, betas=self.dials.betas)
+            n_done = self.dials.moving_steps  # its own stop is no reason to train the head for longer
+        for tensor in fast.values():
+            tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
+        for step in range(n_done, self.dials.steps):
+            chosen = replay.batch()
+            known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
+            loss = cross_entropy(linear(fast_head, known), y)
+            self._check_finite(loss, step)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        return fast_head
+
+    def _hold(self, slow_head: Params, support: Examples) -> tuple[Params, Hold | None]:
+        """Step 1: importance up to this task, the task's own tags included, and the hold that it gives."""
+        name = self.dials.regulariser
+        if name == "none":
+            return self.importance, None
+        if name == "constant":
+            return self.importance, Hold(constant_gates(self.slow), self.slow)
+        if name == "tagging":
+            slow = trainable_copy(self.slow)
+            features = self.network.features(self.network.to_input(support.images), slow)
+            loss = self._loss(features, support.labels, slow_head)
+            if loss is None:
+                return self.importance, None
+            tags = {key: self.importance[key] + size for key, size in expected_gradient(loss, slow)}
+            gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
+            return tags, Hold(gates, self.slow)
+        if self.n_tasks == 0:
+            return self.importance, None
+        anchor = weighed_anchor(self.importance, self.weighted, self.slow) if self.weighted else self.slow
+        return self.importance, Hold(self.importance, anchor)
+
+    def _importance_after(
+        self,
+        importance: Params,
+        path: Params,
+        weights: Params,
+        head: Params,
+        statistics: Statistics | None,
+        support: Examples,
+    ) -> tuple[Params, Params]:
+        """What ewc, si and mas make of the task that was just learned."""
+        x, dials = self.network.to_input(support.images), self.dials
+        if dials.regulariser == "ewc":
+            labels, which = support.labels, dials.fisher_labels
+            found = fisher_information(self.network, weights, head, x, labels, statistics, which)
+        elif dials.regulariser == "mas":
+            found = output_sensitivity(self.network, weights, head, x, statistics)
+        elif dials.regulariser == "si":
+            found = path_importance(path, {name: weights[name] - self.slow[name] for name in path}, dials.damping)
+        else:
+            return importance, self.weighted
+        total = accumulated(importance, found, self.n_tasks, dials.accumulate, dials.decay)
+        return total, {name: self.weighted[name] + found[name] * weights[name] for name in self.weighted}
+
+    def _to_remember(self, support: Examples) -> Examples:
+        if self.dials.memory == "shots":
+            return support
+        labels = torch.unique(support.labels)
+        made = [
+            generate(
+                support.images[support.labels == label],
+                self.dials.generator,
+                seed=child_seed(self.seed, "generated", int(label), self.n_tasks),
+            )
+            for label in labels
+        ]
+        return Examples(torch.cat(made), labels.repeat_interleave(len(made[0])))
+
+    def _check_finite(self, loss: Tensor, step: int) -> None:
         if step % FINITE_CHECK_EVERY == 0 and not torch.isfinite(loss):
             raise self._divergence(f"the loss is {loss.item()} at step {step + 1}")
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
 
     def _refuse_divergence(self, *weights: Params) -> None:
         if not all(bool(torch.isfinite(tensor).all()) for params in weights for tensor in params.values()):
@@ -189,7 +390,8 @@ class Consolidation(ContinualLearner):
             found = group(part)
             return in_layout({name: found[name] for name in self.network.params})
 
-        self.slow, self.fast, self.activity = weights("slow"), weights("fast"), weights("activity")
+        self.slow, self.fast, self.importance = weights("slow"), weights("fast"), weights("importance")
+        self.weighted = weights("weighted") if self.weighted else {}
         self.slow_head, self.fast_head = group("slow_head"), group("fast_head")
         self.statistics = group("statistics") or None
         self.memory.restore(group("memory"))
@@ -201,16 +403,13 @@ class Consolidation(ContinualLearner):
             "slow_head": self.slow_head,
             "fast": self.fast,
             "fast_head": self.fast_head,
-            "activity": self.activity,
+            "importance": self.importance,
+            "weighted": self.weighted,
             "statistics": self.statistics or {},
         }
 
 
-def _pull_ratio(pulled: Params, fast: Params) -> float | None:
-    """‖gradient of the penalty‖ / ‖gradient of the loss without it‖; the gradients left in `fast` are the sum of both."""
-    if not pulled:
-        return None
-    by_penalty = torch.stack([grad.norm() for grad in pulled.values()]).norm()
-    total = {name: tensor.grad for name, tensor in fast.items() if tensor.grad is not None}
-    by_loss = torch.stack([(total[name] - grad).norm() for name, grad in pulled.items()]).norm()
-    return float(by_penalty / by_loss.clamp_min(torch.finfo(by_loss.dtype).tiny))
+def _ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
+    """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
+    above, below = (torch.stack([grad.norm() for grad in grads.values()]).norm() for grads in (pulled, by_loss))
+    return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))

@@ -1,16 +1,26 @@
-"""The replay memory: shots of earlier tasks, kept as uint8 images."""
+"""The replay memory: shots of earlier tasks, kept as uint8 images, within bounds that are never exceeded."""
 
 import torch
 from torch import Tensor
 
 from fscl.data.pool import Examples
 
+LABEL_BYTES = torch.int64.itemsize
+
 
 class ReplayMemory:
-    """Keeps the first `per_class` images of each class; all of them if None; nothing if 0."""
+    """Keeps the first images of each class, as many of every class as the bounds allow.
 
-    def __init__(self, per_class: int | None = None) -> None:
+    Args:
+        per_class: images of one class at most; all of them if None, nothing if 0.
+        n_images: images in all at most.
+        n_bytes: bytes of images and labels at most.
+    """
+
+    def __init__(self, per_class: int | None = None, n_images: int | None = None, n_bytes: int | None = None) -> None:
         self.per_class = per_class
+        self.max_images = n_images
+        self.max_bytes = n_bytes
         self.stored: Examples | None = None
 
     def __len__(self) -> int:
@@ -30,11 +40,12 @@ class ReplayMemory:
         )
 
     def add(self, support: Examples) -> None:
-        """Remember a task, within the bound. Copies, so that the caller's tensors stay the caller's."""
-        if self.per_class == 0:
-            return
+        """Remember a task, within the bounds. Copies, so that the caller's tensors stay the caller's."""
         both = self.with_new(support)
-        kept = torch.arange(len(both)) if self.per_class is None else _first_of_each(both.labels, self.per_class)
+        room = self._room(both.images[0].nbytes + LABEL_BYTES)
+        if self.per_class == 0 or room == 0:
+            return
+        kept = _balanced(both.labels, self.per_class, room)
         self.stored = Examples(both.images[kept], both.labels[kept])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -45,13 +56,22 @@ class ReplayMemory:
         """Hold what `tensors` returned."""
         self.stored = Examples(tensors["images"], tensors["labels"]) if tensors else None
 
+    def _room(self, bytes_each: int) -> int | None:
+        """How many images fit in all; None for any number."""
+        rooms = [self.max_images, None if self.max_bytes is None else self.max_bytes // bytes_each]
+        return min((room for room in rooms if room is not None), default=None)
 
-def _first_of_each(labels: Tensor, n: int) -> Tensor:
-    """Positions of the first `n` of each label, in order."""
-    seen: dict[int, int] = {}
-    kept = []
-    for position, label in enumerate(labels.tolist()):
-        seen[label] = seen.get(label, 0) + 1
-        if seen[label] <= n:
-            kept.append(position)
-    return torch.tensor(kept, dtype=torch.int64)
+
+def _balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
+    """Positions to keep, in order: the first image of every class, then the second of every class, and so on.
+
+    Where the room ends within a round, the classes that came first have theirs.
+    """
+    turns = torch.zeros_like(labels)
+    for label in torch.unique(labels):
+        of_class = labels == label
+        turns[of_class] = torch.arange(int(of_class.sum()))
+    in_turn = torch.argsort(turns * (int(labels.max()) + 1) + labels, stable=True)
+    if per_class is not None:
+        in_turn = in_turn[turns[in_turn] < per_class]
+    return in_turn[:room].sort().values

@@ -7,37 +7,29 @@ meta-trained embedding: Snell et al. 2017). Costs one pass over the shots, and k
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
-from fscl.data.pool import Examples
-from fscl.nets.fast import class_sums
+from fscl.continual.base import LearnerState, expect_keys
+from fscl.continual.frozen import FrozenFeatures, add_to_classes, no_classes
 from fscl.nets.network import Network
 
 
-class Prototypes(ContinualLearner):
+class Prototypes(FrozenFeatures):
     """Nearest class mean on the features of the base network."""
 
     def __init__(self, network: Network) -> None:
-        self.network = network
-        self.sums = torch.zeros(0, network.n_features)
-        self.counts = torch.zeros(0, dtype=torch.int64)
+        super().__init__(network)
+        self.sums, self.counts = no_classes(network.n_features, torch.float32)
 
     @property
     def n_classes(self) -> int:
         return len(self.counts)
 
-    def learn_task(self, support: Examples) -> None:
-        self._check_support(support)
-        n_classes = max(self.n_classes, int(support.labels.max()) + 1)
-        sums, counts = class_sums(self.network.embed(support.images), support.labels, n_classes)
-        sums[: self.n_classes] += self.sums
-        counts[: self.n_classes] += self.counts
-        self.sums, self.counts = sums, counts
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        self.sums, self.counts = add_to_classes(self.sums, self.counts, features, labels)
 
-    def predict(self, images: Tensor) -> Tensor:
-        self._check_can_predict()
+    def score_features(self, features: Tensor) -> Tensor:
         means = self.sums / self.counts[:, None]
         # the other modes of cdist take another route for large batches, and so give other last bits
-        return -torch.cdist(self.network.embed(images), means, compute_mode="donot_use_mm_for_euclid_dist")
+        return -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")
 
     def state(self) -> LearnerState:
         return LearnerState({"sums": self.sums.clone(), "counts": self.counts.clone()}, {"method": "prototypes"})

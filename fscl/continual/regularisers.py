@@ -1,24 +1,55 @@
-"""What pulls fast weights back to the slow ones: λ · Σ_i δ_i · (fast_i - slow_i)², with a gate δ for each weight.
+"""What pulls fast weights back: strength · Σ_i g_i · (fast_i - anchor_i)², with a gate g for each weight.
 
 *Tagging* is the first step of two-step consolidation: before a task is learned, each weight is tagged with the size of
 the task's expected gradient at the slow weights; tags add up over tasks, and a sigmoid around the layer's mean gates how
 firmly the weight is held (TSC paper, Eq. 1 and 2). *Constant* holds every weight alike, at the gate's middle (its CP).
 
-Departs from the paper: `activity_scale="layer"` divides tags by the layer's mean tag, because raw gradients are so small
-that the printed gate is 0.5 everywhere to within a few per cent; `"raw"` is the printed one.
+The classic three measure importance after a task instead, and hold nothing in the first one:
+- *ewc*: the diagonal of the Fisher information, from the gradient of each example (Kirkpatrick et al. 2017);
+- *si*: how much each weight's path through the task lowered the loss (Zenke, Poole, Ganguli 2017);
+- *mas*: how far the squared length of the output moves with the weight; needs no labels (Aljundi et al. 2018).
+
+Departs from the papers:
+- Tagging with `activity_scale="layer"` divides tags by the layer's mean tag, because raw gradients are so small that the
+  printed gate is 0.5 everywhere to within a few per cent; `"raw"` is the printed one.
+- One convention for all: no factor ½, so EWC's λ is twice `strength` here.
+- The embedding alone is held, as in the TSC paper; the others hold the head as well.
+- EWC with a term for each task (`accumulate="each"`) is kept as one quadratic with the same gradient: the summed
+  importance, around the mean of the old weights that it weighs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
-from fscl.nets.fast import Params
+from fscl.nets.fast import Params, linear, trainable_copy
+from fscl.nets.network import Network
+from fscl.nets.norm import Statistics
 
-RegulariserName = Literal["none", "constant", "tagging"]
+RegulariserName = Literal["none", "constant", "tagging", "ewc", "si", "mas"]
 ActivityScale = Literal["raw", "layer"]
+Accumulate = Literal["sum", "mean", "each"]
+FisherLabels = Literal["true", "all"]
 CONSTANT_GATE = 0.5
+
+
+@dataclass(frozen=True)
+class Hold:
+    """How firmly each weight is held, and where."""
+
+    gates: Params
+    anchor: Params
+
+    def pull(self, fast: Mapping[str, Tensor], strength: float) -> Params:
+        """The gradient of the penalty with respect to the fast weights."""
+        return {
+            name: 2 * strength * self.gates[name] * (tensor.detach() - self.anchor[name])
+            for name, tensor in fast.items()
+        }
 
 
 def tag_gates(activity: Mapping[str, Tensor], n_tasks: int, gate_slope: float, scale: ActivityScale) -> Params:
@@ -45,14 +76,69 @@ def constant_gates(params: Mapping[str, Tensor]) -> Params:
     return {name: torch.full_like(tensor, CONSTANT_GATE) for name, tensor in params.items()}
 
 
-def pull(
-    fast: Mapping[str, Tensor], slow: Mapping[str, Tensor], gates: Mapping[str, Tensor], strength: float
+def fisher_information(
+    network: Network,
+    params: Params,
+    head: Params,
+    x: Tensor,
+    labels: Tensor,
+    statistics: Statistics | None,
+    which: FisherLabels,
 ) -> Params:
-    """The gradient of `strength` · `penalty` with respect to the fast weights."""
-    return {name: 2 * strength * gates[name] * (tensor.detach() - slow[name]) for name, tensor in fast.items()}
+    """Mean over the examples of the squared gradient of log p(y | x): of the true label, or of all, weighed by p."""
+    weights, found = trainable_copy(params), _zeros(params)
+    for example, label in zip(x.split(1), labels.tolist(), strict=True):
+        log_p = log_softmax(linear(head, network.features(example, weights, statistics=statistics)), 1)[0]
+        asked = {label: 1.0} if which == "true" else dict(enumerate(log_p.detach().exp().tolist()))
+        for of_label, share in asked.items():
+            grads = torch.autograd.grad(log_p[of_label], list(weights.values()), retain_graph=True)
+            for total, grad in zip(found.values(), grads, strict=True):
+                total.add_(grad.square(), alpha=share / len(x))
+    return found
 
 
-def penalty(fast: Mapping[str, Tensor], slow: Mapping[str, Tensor], gates: Mapping[str, Tensor]) -> Tensor:
-    """Σ_i δ_i · (fast_i - slow_i)², the sum in Eq. 1."""
-    terms = [(gates[name] * (tensor - slow[name]).square()).sum() for name, tensor in fast.items()]
-    return torch.stack(terms).sum()
+def output_sensitivity(
+    network: Network, params: Params, head: Params, x: Tensor, statistics: Statistics | None
+) -> Params:
+    """Mean over the examples of |∂ ‖scores‖² / ∂ weight|."""
+    weights, found = trainable_copy(params), _zeros(params)
+    for example in x.split(1):
+        output = linear(head, network.features(example, weights, statistics=statistics))
+        grads = torch.autograd.grad(output.square().sum(), list(weights.values()))
+        for total, grad in zip(found.values(), grads, strict=True):
+            total.add_(grad.abs(), alpha=1 / len(x))
+    return found
+
+
+def path_importance(path: Mapping[str, Tensor], moved: Mapping[str, Tensor], damping: float) -> Params:
+    """SI: what a weight's path gained, over the square of how far it came; the damping bounds it for those that stood."""
+    return {name: gained / (moved[name].square() + damping) for name, gained in path.items()}
+
+
+def accumulated(
+    total: Mapping[str, Tensor], found: Mapping[str, Tensor], n_tasks: int, how: Accumulate, decay: float
+) -> Params:
+    """Importance over all tasks: a sum in which earlier ones count `decay` times less each time, or the plain mean."""
+    if how == "mean":
+        return {name: (tensor * n_tasks + found[name]) / (n_tasks + 1) for name, tensor in total.items()}
+    return {name: (decay * tensor + found[name]).clamp_min(0) for name, tensor in total.items()}
+
+
+def weighed_anchor(
+    importance: Mapping[str, Tensor], weighted: Mapping[str, Tensor], slow: Mapping[str, Tensor]
+) -> Params:
+    """Σ_j F_j θ_j / Σ_j F_j: where the sum of the tasks' own penalties is least; `slow` where nothing is important."""
+    return {
+        name: torch.where(total > 0, weighted[name] / total.clamp_min(torch.finfo(total.dtype).tiny), slow[name])
+        for name, total in importance.items()
+    }
+
+
+def expected_gradient(loss: Tensor, params: Params) -> Iterator[tuple[str, Tensor]]:
+    """Name and size of the gradient of each tensor."""
+    grads = torch.autograd.grad(loss, list(params.values()))
+    return ((name, grad.abs()) for name, grad in zip(params, grads, strict=True))
+
+
+def _zeros(params: Mapping[str, Tensor]) -> Params:
+    return {name: torch.zeros_like(tensor) for name, tensor in params.items()}

@@ -5,6 +5,7 @@ Defaults < file < `key=value` overrides. A misspelt key or name is answered with
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from fscl.continual.consolidation import Dials
 from fscl.continual.methods import METHODS, find_method
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec
-from fscl.errors import ConfigError, UnknownName, suggestion, unknown_name
+from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.experiment.explain import explain
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
@@ -27,23 +28,25 @@ from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
 REPLAY_BY_NATURE = ("joint", "naive", "replay")  # methods that are nothing without earlier examples
+QUICK_STOP_LOSS = 0.1  # how far the loss falls before a `quick` run holds the embedding still
 
 
 def _known_method(name: str) -> str:
     try:
         find_method(name)
-    except UnknownName as error:
+    except MisuseError as error:
         raise ValueError(str(error)) from error
     return name
 
 
 def _has_dials(name: str) -> str:
     known = ["all", *(method for method, row in METHODS.items() if row.dials is not None)]
-    if name in METHODS and name not in known:
-        raise ValueError(f"method {name!r} has no dials.")
-    if name not in known:
-        raise ValueError(str(unknown_name("method with dials", name, known)))
-    return name
+    row = name.partition("@")[0]
+    if row in METHODS and row not in known:
+        raise ValueError(f"method {row!r} has no dials.")
+    if row not in known:
+        raise ValueError(str(unknown_name("method with dials", row, known)))
+    return name if name == "all" else _known_method(name)
 
 
 class _Section(BaseModel):
@@ -86,12 +89,20 @@ class BaseConfig(_Section):
 
 
 class RunConfig(_Section):
-    """What to compare, on how many sequences, drawn from which side."""
+    """What to compare, on how many sequences, drawn from which side.
+
+    Attributes:
+        methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for dials of its own.
+        preset: "paper" takes every step; in "quick" the embedding stands still once its loss has converged.
+        at_classes: numbers of classes learned at which the table shows the accuracy, besides the end.
+    """
 
     methods: tuple[Annotated[str, AfterValidator(_known_method)], ...] = ("tsc", "joint", "replay", "prototypes")
     reference: Annotated[str, AfterValidator(_known_method)] = "joint"
     n_sequences: int = Field(default=20, ge=1, le=1000)
     split: Literal["validation", "test"] = "test"
+    preset: Literal["paper", "quick"] = "paper"
+    at_classes: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
     @model_validator(mode="after")
     def _methods_once(self) -> "RunConfig":
@@ -113,17 +124,30 @@ class Config(_Section):
     run: RunConfig = RunConfig()
     dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
 
+    @model_validator(mode="after")
+    def _moments_exist(self) -> "Config":
+        for n_classes in self.run.at_classes:
+            if n_classes % self.stream.n_way or n_classes > self.stream.n_labels:
+                raise ValueError(
+                    f"run.at_classes has {n_classes}, but classes come {self.stream.n_way} at a time, up to "
+                    f"{self.stream.n_labels}"
+                )
+        return self
+
     def dials_of(self, method: str) -> Dials | None:
-        """The dials of a method here: its row of the table < `dials.all` < `dials.<method>`.
+        """The dials of a method here: its row of the table < the preset < `dials.all` < `dials.<method>`.
 
         As in the TSC paper, new instances of known classes are learned without replay, unless replay is what the method is.
+        A variant such as tsc@k=20 has the dials of tsc here, and then its own.
         """
-        dials = METHODS[method].dials
+        dials, row = find_method(method).dials, method.partition("@")[0]
         if dials is None:
             return None
-        if self.stream.setting == "new_instance" and method not in REPLAY_BY_NATURE:
+        if self.run.preset == "quick" and dials.objective == "cross_entropy":
+            dials = dials.model_copy(update={"stop_loss": QUICK_STOP_LOSS})
+        if self.stream.setting == "new_instance" and row not in REPLAY_BY_NATURE:
             dials = dials.model_copy(update={"memory_per_class": 0})
-        for section in ("all", method):
+        for section in dict.fromkeys(("all", row, method)):
             given = self.dials.get(section)
             if given is not None:
                 dials = dials.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
@@ -154,9 +178,36 @@ def shipped_configs() -> dict[str, str]:
 def load_config(name_or_path: str, overrides: Iterable[str] = ()) -> Config:
     """A shipped configuration by name, or a TOML file by path, with `key=value` overrides."""
     content = _parse(*_read(name_or_path))
+    if "parts" in content:
+        raise ConfigError(f"{name_or_path} stands for several configurations: {', '.join(map(str, content['parts']))}.")
     for override in overrides:
         _apply(content, override)
     return make_config(content, source=name_or_path)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one name stands for: a configuration, or several that belong together."""
+
+    name: str
+    configs: tuple[Config, ...]
+
+    def folders(self, out: Path) -> list[tuple[Config, Path]]:
+        """Where each goes: into `out`, or into a folder of its own there."""
+        return [(config, out if len(self.configs) == 1 else out / config.name) for config in self.configs]
+
+
+def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
+    """As `load_config`; a file that names `parts` stands for all of them, each with the same overrides."""
+    content = _parse(*_read(name_or_path))
+    if "parts" not in content:
+        config = load_config(name_or_path, overrides)
+        return Plan(config.name, (config,))
+    parts = content["parts"]
+    if content.keys() != {"name", "parts"} or not isinstance(parts, list) or not parts:
+        raise ConfigError(f"{name_or_path} has parts, so it needs a name, a list of configurations, and nothing else.")
+    given = list(overrides)
+    return Plan(str(content["name"]), tuple(load_config(str(part), given) for part in parts))
 
 
 def make_config(content: Mapping[str, Any], *, source: str = "configuration") -> Config:

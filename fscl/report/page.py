@@ -174,7 +174,7 @@ def _setting(table: SummaryTable) -> str:
 
 
 def _note(results: Results, name: str) -> MethodNote:
-    method, dials = METHODS.get(name), results.about["config"]["dials"].get(name, {})
+    method, dials = METHODS.get(name.partition("@")[0]), results.about["config"]["dials"].get(name, {})
     if method is None:
         return MethodNote(name, "Not a method of this fscl.", "", _dials(dials))
     usual = {} if method.dials is None else method.dials.model_dump(mode="json")

@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ class Row:
         final, final_top5, average: A_T, the same for top-5, and the mean of A_t over the stream.
         bwt, bwt_own: backward transfer, single-head and among the task's own classes.
         difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
+        early, early_difference: the same as final and difference, at each of the table's `at_classes`.
         learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
         peak_memory: bytes, the highest over sequences; None where it was not measured.
     """
@@ -60,6 +62,8 @@ class Row:
     difference: Interval | None
     learn_seconds: float
     peak_memory: int | None
+    early: tuple[Interval, ...] = ()
+    early_difference: tuple[Interval | None, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -79,6 +83,7 @@ class SummaryTable:
     n_done: int
     n_cells: int
     rows: tuple[Row, ...]
+    at_classes: tuple[int, ...] = ()
 
     @property
     def unfinished(self) -> bool:
@@ -103,6 +108,7 @@ def summarise(results: Results) -> SummaryTable:
         n_done=results.n_done,
         n_cells=results.n_cells,
         rows=tuple(_row(results, method, has_reference) for method in results.methods),
+        at_classes=_early(results),
     )
 
 
@@ -140,7 +146,10 @@ def print_table(table: SummaryTable, console: Console) -> None:
     head.append(f"A is {ACCURACY},")
     head.append(f"in %. {what_intervals(table)}.")
     body = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    columns: list[tuple[str, Callable[[Row], str]]] = [("final A", lambda row: show(row.final))]
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        (f"A_{n_classes}", partial(_show_early, place=place)) for place, n_classes in enumerate(table.at_classes)
+    ]
+    columns.append(("final A", lambda row: show(row.final)))
     if table.has_reference:
         columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
     columns.append(("forgetting", lambda row: show(row.forgetting)))
@@ -171,6 +180,9 @@ def write_csv(table: SummaryTable, path: Path) -> None:
     for name in intervals:
         header += [f"{name}_{_UNITS[name]}", f"{name}_half_width"]
     header += ["difference_to", "difference_excludes_zero", "learn_seconds_per_task", "peak_memory_bytes"]
+    for n_classes in table.at_classes:
+        header += [f"A_{n_classes}_top1_percent", f"A_{n_classes}_half_width"]
+        header += [f"A_{n_classes}_difference_points", f"A_{n_classes}_difference_half_width"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -185,6 +197,9 @@ def write_csv(table: SummaryTable, path: Path) -> None:
             ("yes" if row.differs else "no") if compared else "",
         ]
         line += [_number(row.learn_seconds), "" if row.peak_memory is None else row.peak_memory]
+        for early, difference in zip(row.early, row.early_difference, strict=True):
+            for found in (early, difference):
+                line += ["", ""] if found is None else [_number(found.mean), _number(found.half_width)]
         writer.writerow(line)
     write_bytes(path, text.getvalue().encode())
 
@@ -208,6 +223,9 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
         return mean_interval([100 * metric(of(outcome)) for outcome in outcomes])
 
     seconds = [second for outcome in outcomes for second in outcome.learn_seconds]
+    compared = has_reference and method != results.reference
+    reference = results.outcomes.get(results.reference, {})
+    moments = [n_classes // results.stream.n_way for n_classes in _early(results)]
     return Row(
         method=method,
         n_sequences=len(outcomes),
@@ -217,23 +235,39 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
         forgetting=over_sequences(forgetting, lambda outcome: outcome.top1),
         bwt=over_sequences(backward_transfer, lambda outcome: outcome.top1),
         bwt_own=over_sequences(backward_transfer, lambda outcome: outcome.restricted),
-        difference=_paired(finished, results.outcomes[results.reference])
-        if has_reference and method != results.reference
-        else None,
+        difference=_paired(finished, reference) if compared else None,
         learn_seconds=float(np.mean(seconds)) if seconds else float("nan"),
         peak_memory=max((outcome.peak_memory_bytes for outcome in outcomes), default=0) or None,  # 0: not measured
+        early=tuple(over_sequences(partial(_after, n_tasks=t), lambda outcome: outcome.top1) for t in moments),
+        early_difference=tuple(_paired(finished, reference, t) if compared else None for t in moments),
     )
 
 
-def _paired(finished: dict[int, Outcome], reference: dict[int, Outcome]) -> Interval | None:
-    """The difference on the sequences that both have; None where they share none."""
+def _show_early(row: Row, place: int) -> str:
+    return show(row.early[place])
+
+
+def _early(results: Results) -> tuple[int, ...]:
+    """The numbers of classes to show besides the end."""
+    asked = results.about["config"]["run"]["at_classes"]
+    return tuple(int(n_classes) for n_classes in asked if int(n_classes) != results.stream.n_labels)
+
+
+def _after(R: Matrix, n_tasks: int) -> float:
+    """A_t: the mean over the first tasks, right after the last of them."""
+    return float(R[n_tasks - 1, :n_tasks].mean())
+
+
+def _paired(finished: dict[int, Outcome], reference: dict[int, Outcome], n_tasks: int | None = None) -> Interval | None:
+    """The difference at the end (or earlier) on the sequences that both have; None where they share none."""
     shared = sorted(finished.keys() & reference.keys())
     if not shared:
         return None
-    return paired_difference(
-        [100 * final_accuracy(finished[number].top1) for number in shared],
-        [100 * final_accuracy(reference[number].top1) for number in shared],
+    values, others = (
+        [100 * _after(of[number].top1, n_tasks or len(of[number].top1)) for number in shared]
+        for of in (finished, reference)
     )
+    return paired_difference(values, others)
 
 
 def _difference(table: SummaryTable, row: Row) -> str:

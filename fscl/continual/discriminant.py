@@ -1,0 +1,94 @@
+"""Linear discriminant analysis in a stream: class means, told apart in the directions in which shots of a class agree.
+
+Hayes and Kanan 2020, "Lifelong machine learning with deep streaming linear discriminant analysis". One covariance is
+shared by all classes, and shrunk towards a multiple of the identity by the oracle-approximating estimator of Chen,
+Wiesel, Eldar and Hero 2010 (OAS). Costs one pass over the shots and one solve a task, and keeps no feature.
+
+Departs from the paper: Σ x xᵀ is kept instead of a running covariance, so that the scatter around the class means is that
+of all shots at once, in whatever order they came; it is divided by its degrees of freedom. The shrinkage is estimated
+instead of fixed at 1e-4. The covariance is not started from the features of base classes. Without any spread inside the
+classes (one shot each, say) the answer is the nearest class mean.
+"""
+
+import torch
+from torch import Tensor
+
+from fscl.continual.base import LearnerState, expect_keys
+from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, no_classes
+from fscl.nets.network import Network
+
+
+class Discriminant(FrozenFeatures):
+    """Linear discriminant analysis with a shared, shrunk covariance and equal class priors."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self.sums, self.counts = no_classes(network.n_features, torch.float64)
+        self.moment = torch.zeros(network.n_features, network.n_features, dtype=torch.float64)
+        self.weights, self.bias = discriminant_weights(self.moment, self.sums, self.counts)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.counts)
+
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        exact = features.double()
+        sums, counts = add_to_classes(self.sums, self.counts, exact, labels)
+        moment = self.moment + exact.T @ exact
+        weights, bias = discriminant_weights(moment, sums, counts)
+        self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
+
+    def score_features(self, features: Tensor) -> Tensor:
+        return (features.double() @ self.weights.T + self.bias).to(features.dtype)
+
+    def state(self) -> LearnerState:
+        tensors = {"sums": self.sums.clone(), "counts": self.counts.clone(), "moment": self.moment.clone()}
+        return LearnerState(tensors, {"method": "discriminant"})
+
+    def restore(self, state: LearnerState) -> None:
+        expect_keys(state.tensors, {"sums", "counts", "moment"}, "discriminant")
+        sums, counts, moment = (state.tensors[name].clone() for name in ("sums", "counts", "moment"))
+        weights, bias = discriminant_weights(moment, sums, counts)
+        self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
+
+
+def discriminant_weights(moment: Tensor, sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (n_classes, n_features) and bias (n_classes,) of Σ⁻¹μ · x − ½ μᵀΣ⁻¹μ, the log density of each class.
+
+    Up to a number that is the same for all classes: means are taken from the mean of all shots, which costs fewer digits.
+    """
+    centre = sums.sum(0) / counts.sum()
+    means = sums / counts[:, None] - centre
+    covariance = shrunk_covariance(moment, sums, counts)
+    weights = means if covariance is None else torch.linalg.solve(covariance, means.T).T.contiguous()
+    return weights, -(weights * (centre + means / 2)).sum(1)
+
+
+def shrunk_covariance(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor | None:
+    """The covariance inside classes from Σ x xᵀ, shrunk towards the identity; None if the shots show no spread."""
+    freedom = int(counts.sum()) - len(counts)
+    scatter = within_scatter(moment, sums, counts)
+    if freedom == 0 or bool(scatter.trace() <= ROUNDING * moment.trace()):
+        return None
+    covariance = scatter / freedom
+    shrinkage = oas_shrinkage(covariance, freedom)
+    target = covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=covariance.dtype)
+    return (1 - shrinkage) * covariance + shrinkage * target
+
+
+def within_scatter(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+    """Σ (x − μ)(x − μ)ᵀ, μ the mean of the class of x."""
+    return moment - sums.T @ (sums / counts[:, None])
+
+
+def oas_shrinkage(covariance: Tensor, n: int) -> float:
+    """How far to shrink the covariance of `n` centred vectors: equation 23 of Chen et al.
+
+    Shots less their class means count as one vector fewer a class.
+    """
+    p = len(covariance)
+    squared, square = float(covariance.square().sum()), float(covariance.trace()) ** 2  # Tr(S²), Tr²(S)
+    spread = squared - square / p  # of the eigenvalues; none means that S is its own target
+    if spread <= ROUNDING * squared:
+        return 1.0
+    return min(((1 - 2 / p) * squared + square) / ((n + 1 - 2 / p) * spread), 1.0)

@@ -1,0 +1,54 @@
+"""Learners on frozen features: the base network turns images into features once, and only those are learned from.
+
+What such a learner is, apart from its arithmetic. Two methods remain to be written, both on features alone, so that the
+arithmetic can be tested on numbers chosen by hand.
+"""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from fscl.continual.base import ContinualLearner
+from fscl.data.pool import Examples
+from fscl.nets.fast import class_sums
+from fscl.nets.network import Network
+
+ROUNDING = 1e-12  # of a sum of squares: what the rounding of float32 features leaves when there is no spread at all
+
+
+class FrozenFeatures(ContinualLearner):
+    """Embeds images with the base network, and leaves the rest to `learn_features` and `score_features`."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def learn_task(self, support: Examples) -> None:
+        self._check_support(support)
+        self.learn_features(self.network.embed(support.images), support.labels)
+
+    def predict(self, images: Tensor) -> Tensor:
+        self._check_can_predict()
+        return self.score_features(self.network.embed(images))
+
+    @abstractmethod
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        """Learn features (n, n_features) with labels (n,) that were checked; changes all that it changes, or nothing."""
+
+    @abstractmethod
+    def score_features(self, features: Tensor) -> Tensor:
+        """Scores (n, n_classes) of features (n, n_features), each judged alone."""
+
+
+def add_to_classes(sums: Tensor, counts: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """New class sums and counts with the features of one more task in them, longer if it brings new classes."""
+    n_known = len(counts)
+    new_sums, new_counts = class_sums(features, labels, max(n_known, int(labels.max()) + 1))
+    new_sums[:n_known] += sums
+    new_counts[:n_known] += counts
+    return new_sums, new_counts
+
+
+def no_classes(n_features: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The sums and counts to start from."""
+    return torch.zeros(0, n_features, dtype=dtype), torch.zeros(0, dtype=torch.int64)
