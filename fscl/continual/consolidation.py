@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
 from fscl.continual.generator import GeneratorSpec, generate
@@ -44,7 +44,7 @@ from fscl.continual.regularisers import (
     tag_gates,
     weighed_anchor,
 )
-from fscl.data.augment import jittered
+from fscl.data.augment import N_VIEWS, jittered, view
 from fscl.data.pool import Examples
 from fscl.errors import Divergence
 from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
@@ -69,6 +69,8 @@ class Dials(BaseModel):
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
         batch_size: images in a step, of whole classes, the task's own first; "all" is the paper's full batch.
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
+        unit_features: features are scaled to length 1, so that their direction alone counts.
+        views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
         head_start: new rows are "random", or every row starts from its class's "means"; always so after leave_one_out.
         regulariser, strength: what holds the embedding to the slow weights, and λ.
@@ -93,6 +95,8 @@ class Dials(BaseModel):
     batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     objective: Literal["cross_entropy", "leave_one_out"] = "cross_entropy"
     temperature: float = Field(default=1.0, gt=0)
+    unit_features: bool = False
+    views: int = Field(default=1, ge=1, le=N_VIEWS)
     jitter: float = Field(default=0.0, ge=0, le=3)
     head_start: Literal["random", "means"] = "random"
     regulariser: RegulariserName = "none"
@@ -170,7 +174,7 @@ class Consolidation(ContinualLearner):
         replay = self._replay(support)
         if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
             with torch.no_grad():
-                slow_head = self._means_head(slow_head, self.network.features(replay.x, self.slow), replay.y)
+                slow_head = self._means_head(slow_head, self._features(replay.x, self.slow), replay.y)
 
         importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
@@ -206,7 +210,7 @@ class Consolidation(ContinualLearner):
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
-        return linear(self.fast_head, self.network.embed(images, self.fast, statistics=self.statistics))
+        return linear(self.fast_head, self._embed(images, self.fast, self.statistics))
 
     def diagnostics(self) -> dict[str, float]:
         """For how many steps the embedding moved, and in the last of them (pull_ratio) how hard the regulariser pulled, as
@@ -224,6 +228,18 @@ class Consolidation(ContinualLearner):
         x = self.network.to_input(both.images)
         return _Replay(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
+    def _features(self, x: Tensor, params: Params) -> Tensor:
+        """Features to learn by."""
+        features = self.network.features(x, params)
+        return normalize(features) if self.dials.unit_features else features
+
+    def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
+        """Features to answer with, each image alone."""
+        features = self.network.embed(images, params, statistics=statistics)
+        for number in range(1, self.dials.views):
+            features = features + self.network.embed(view(images, number), params, statistics=statistics)
+        return normalize(features) if self.dials.unit_features else features / self.dials.views
+
     def _embedding_loss(self, fast: Params, fast_head: Params, replay: _Replay) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
         chosen = replay.batch()
@@ -231,7 +247,7 @@ class Consolidation(ContinualLearner):
         if self.dials.jitter > 0:
             images = replay.images if chosen is None else replay.images[chosen]
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
-        return self._loss(self.network.features(x, fast), y, fast_head)
+        return self._loss(self._features(x, fast), y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
         if self.dials.objective == "leave_one_out":
@@ -281,7 +297,7 @@ class Consolidation(ContinualLearner):
         from_means = self.dials.objective == "leave_one_out"
         if n_done == self.dials.steps and not from_means:
             return fast_head
-        features = self.network.embed(replay.images, fast, statistics=statistics)
+        features = self._embed(replay.images, fast, statistics)
         if from_means:
             fast_head = trainable_copy(self._means_head(fast_head, features, replay.y))
             optimiser = torch.optim.Adam(list(fast_head.values()), lr=self.dials.learning_rate, betas=self.dials.betas)
@@ -307,7 +323,7 @@ class Consolidation(ContinualLearner):
             return self.importance, Hold(constant_gates(self.slow), self.slow)
         if name == "tagging":
             slow = trainable_copy(self.slow)
-            features = self.network.features(self.network.to_input(support.images), slow)
+            features = self._features(self.network.to_input(support.images), slow)
             loss = self._loss(features, support.labels, slow_head)
             if loss is None:
                 return self.importance, None
