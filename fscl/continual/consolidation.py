@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy
 
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
 from fscl.continual.generator import GeneratorSpec, generate
@@ -69,7 +69,6 @@ class Dials(BaseModel):
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
         batch_size: images in a step, of whole classes, the task's own first; "all" is the paper's full batch.
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
-        unit_features: features are scaled to length 1, so that their direction alone counts.
         views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
         head_start: new rows are "random", or every row starts from its class's "means"; always so after leave_one_out.
@@ -95,7 +94,6 @@ class Dials(BaseModel):
     batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     objective: Literal["cross_entropy", "leave_one_out"] = "cross_entropy"
     temperature: float = Field(default=1.0, gt=0)
-    unit_features: bool = False
     views: int = Field(default=1, ge=1, le=N_VIEWS)
     jitter: float = Field(default=0.0, ge=0, le=3)
     head_start: Literal["random", "means"] = "random"
@@ -174,7 +172,7 @@ class Consolidation(ContinualLearner):
         replay = self._replay(support)
         if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
             with torch.no_grad():
-                slow_head = self._means_head(slow_head, self._features(replay.x, self.slow), replay.y)
+                slow_head = self._means_head(slow_head, self.network.features(replay.x, self.slow), replay.y)
 
         importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
@@ -228,17 +226,12 @@ class Consolidation(ContinualLearner):
         x = self.network.to_input(both.images)
         return _Replay(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
-    def _features(self, x: Tensor, params: Params) -> Tensor:
-        """Features to learn by."""
-        features = self.network.features(x, params)
-        return normalize(features) if self.dials.unit_features else features
-
     def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
         features = self.network.embed(images, params, statistics=statistics)
         for number in range(1, self.dials.views):
             features = features + self.network.embed(view(images, number), params, statistics=statistics)
-        return normalize(features) if self.dials.unit_features else features / self.dials.views
+        return features / self.dials.views
 
     def _embedding_loss(self, fast: Params, fast_head: Params, replay: _Replay) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
@@ -247,7 +240,7 @@ class Consolidation(ContinualLearner):
         if self.dials.jitter > 0:
             images = replay.images if chosen is None else replay.images[chosen]
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
-        return self._loss(self._features(x, fast), y, fast_head)
+        return self._loss(self.network.features(x, fast), y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
         if self.dials.objective == "leave_one_out":
@@ -323,7 +316,7 @@ class Consolidation(ContinualLearner):
             return self.importance, Hold(constant_gates(self.slow), self.slow)
         if name == "tagging":
             slow = trainable_copy(self.slow)
-            features = self._features(self.network.to_input(support.images), slow)
+            features = self.network.features(self.network.to_input(support.images), slow)
             loss = self._loss(features, support.labels, slow_head)
             if loss is None:
                 return self.importance, None
