@@ -6,7 +6,7 @@ import pytest
 
 from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError
-from fscl.experiment.config import Config, load_config, make_config, shipped_configs
+from fscl.experiment.config import QUICK_STOP_LOSS, Config, load_config, load_plan, make_config, shipped_configs
 
 
 def problems(content: dict[str, object]) -> list[str]:
@@ -17,7 +17,7 @@ def problems(content: dict[str, object]) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped_configs())
 def test_every_shipped_configuration_is_valid_and_bears_its_own_name(name: str):
-    assert load_config(name).name == name
+    assert load_plan(name).name == name
 
 
 def test_all_errors_are_named_at_once_with_suggestions():
@@ -85,7 +85,7 @@ def test_dials_of_a_method_beat_those_of_all_and_leave_the_table_alone():
     assert (tsc.steps, tsc.strength, tsc.regulariser) == (60, 1.0, "tagging")
     assert (joint.steps, joint.slow_rate) == (50, 0.0)
     assert METHODS["tsc"].dials is not None
-    assert METHODS["tsc"].dials.steps == 20
+    assert METHODS["tsc"].dials.steps == 500
     assert config.dials_of("prototypes") is None
 
 
@@ -152,3 +152,59 @@ def test_settings_that_would_have_no_effect_are_refused():
     assert "belongs to data.name = 'omniglot'" in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
     assert "names a method twice" in problems({"run": {"methods": ["tsc", "tsc"]}})[0]
     assert "needs path" in problems({"data": {"name": "folder"}})[0]
+
+
+def test_a_variant_is_a_method_under_a_name_of_its_own():
+    config = make_config(
+        {
+            "run": {"methods": ["fsw", "fsw@k=20"], "reference": "fsw"},
+            "dials": {"all": {"steps": 50}, "fsw": {"slow_rate": 0.5}, "fsw@k=20": {"embedding_steps": 20}},
+        }
+    )
+    plain, variant = config.dials_of("fsw"), config.dials_of("fsw@k=20")
+    assert plain is not None
+    assert variant is not None
+    assert (plain.embedding_steps, plain.slow_rate, plain.steps) == (100, 0.5, 50)
+    assert (variant.embedding_steps, variant.slow_rate, variant.steps) == (20, 0.5, 50)
+    assert Config.model_validate(config.resolved()).resolved() == config.resolved()
+    assert "no method named 'fws'" in problems({"run": {"methods": ["fws@k=20"]}})[0]
+    assert "needs a label of letters" in problems({"run": {"methods": ["tsc@a b"]}})[0]
+    assert "has no dials" in problems({"dials": {"prototypes@x": {"steps": 3}}})[0]
+
+
+def test_a_quick_run_stops_at_convergence_and_the_record_says_so():
+    quick, paper = (make_config({"run": {"preset": preset}}) for preset in ("quick", "paper"))
+    stops = {method: (quick.dials_of(method), paper.dials_of(method)) for method in ("joint", "tsc")}
+    for method, (hasty, patient) in stops.items():
+        assert hasty is not None
+        assert patient is not None
+        assert (hasty.stop_loss == patient.stop_loss) == (method == "tsc")  # which has a stop of its own
+    assert quick.resolved()["run"]["preset"] == "quick"
+    assert quick.resolved()["dials"]["joint"]["stop_loss"] == QUICK_STOP_LOSS
+
+
+def test_the_table_can_only_show_moments_that_come():
+    assert make_config({"run": {"at_classes": [30, 50]}}).run.at_classes == (30, 50)
+    for n_classes in (7, 55):
+        assert f"run.at_classes has {n_classes}" in problems({"run": {"at_classes": [n_classes]}})[0]
+
+
+def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
+    (tmp_path / "one.toml").write_text('name = "one"\n[run]\nmethods = ["tsc"]\nn_sequences = 4\n')
+    plan = tmp_path / "both.toml"
+    path = (tmp_path / "one.toml").as_posix()
+    plan.write_text(
+        f'name = "both"\n[[parts]]\nconfig = "{path}"\nname = "first"\nrun.n_sequences = 7\n'
+        f'[[parts]]\nconfig = "{path}"\nname = "second"\nbase.use = "glyphs-protonet-conv4"\n'
+    )
+    first, second = load_plan(str(plan), ["seed=3"]).configs
+    assert (first.name, first.run.n_sequences, first.run.methods, first.seed) == ("first", 7, ("tsc",), 3)
+    assert (second.name, second.run.n_sequences, second.base.use) == ("second", 4, "glyphs-protonet-conv4")
+    folders = [folder for _, folder in load_plan(str(plan)).folders(Path("runs/both"))]
+    assert folders == [Path("runs/both/first"), Path("runs/both/second")]
+    assert load_plan(path).folders(Path("out"))[0][1] == Path("out")
+    with pytest.raises(ConfigError, match="stands for several configurations"):
+        load_config(str(plan))
+    plan.write_text('name = "both"\nparts = ["one"]\n')
+    with pytest.raises(ConfigError, match="parts that are tables with config and name"):
+        load_plan(str(plan))

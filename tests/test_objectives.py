@@ -49,7 +49,7 @@ def test_a_head_of_means_scores_by_distance_and_leaves_other_rows():
 def test_without_a_step_leave_one_out_answers_like_class_means(norm: str, small_pool: ClassPool):
     network = init_network(NetworkSpec.model_validate({"norm": norm, "width": 8, "image_size": 16}), generator(0, "b"))
     stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
-    learner = make_learner("tsc", network, seed=0, dials={"steps": 1, "embedding_steps": 0, "learning_rate": 1e-9})
+    learner = make_learner("tsc", network, seed=0, dials={"embedding_steps": 0, "views": 1})
     assert isinstance(learner, Consolidation)
     tasks = [stream.task(small_pool, number) for number in range(2)]
     for task in tasks:

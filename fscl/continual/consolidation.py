@@ -71,7 +71,7 @@ class Dials(BaseModel):
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
         views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
-        head_start: new rows are "random", or every row starts from its class's "means"; always so after leave_one_out.
+        head_start: new rows are "random", or every row starts from its class's "means" (after leave_one_out it always is).
         regulariser, strength: what holds the embedding to the slow weights, and λ.
         gate_slope, activity_scale: m, and whether tags are scaled by layer (see regularisers.py).
         accumulate, decay: how the importance of ewc, si and mas adds up over tasks, and what each new task leaves of it.
@@ -286,15 +286,12 @@ class Consolidation(ContinualLearner):
         statistics: Statistics | None,
         n_done: int,
     ) -> Params:
-        """The steps that are left, of the head alone, on features computed once."""
-        from_means = self.dials.objective == "leave_one_out"
-        if n_done == self.dials.steps and not from_means:
+        """The steps that are left, of the head alone, on features computed once; after leave_one_out, the class means."""
+        if self.dials.objective == "leave_one_out":
+            return self._means_head(fast_head, self._embed(replay.images, fast, statistics), replay.y)
+        if n_done == self.dials.steps:
             return fast_head
         features = self._embed(replay.images, fast, statistics)
-        if from_means:
-            fast_head = trainable_copy(self._means_head(fast_head, features, replay.y))
-            optimiser = torch.optim.Adam(list(fast_head.values()), lr=self.dials.learning_rate, betas=self.dials.betas)
-            n_done = self.dials.moving_steps  # its own stop is no reason to train the head for longer
         for tensor in fast.values():
             tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
         for step in range(n_done, self.dials.steps):

@@ -28,7 +28,7 @@ from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
 REPLAY_BY_NATURE = ("joint", "naive", "replay")  # methods that are nothing without earlier examples
-QUICK_STOP_LOSS = 0.1  # how far the loss falls before a `quick` run holds the embedding still
+QUICK_STOP_LOSS = 0.3  # how far the loss falls before a `quick` run holds the embedding still
 
 
 def _known_method(name: str) -> str:
@@ -179,7 +179,7 @@ def load_config(name_or_path: str, overrides: Iterable[str] = ()) -> Config:
     """A shipped configuration by name, or a TOML file by path, with `key=value` overrides."""
     content = _parse(*_read(name_or_path))
     if "parts" in content:
-        raise ConfigError(f"{name_or_path} stands for several configurations: {', '.join(map(str, content['parts']))}.")
+        raise ConfigError(f"{name_or_path} stands for several configurations, for `fscl run`; here one is needed.")
     for override in overrides:
         _apply(content, override)
     return make_config(content, source=name_or_path)
@@ -198,16 +198,44 @@ class Plan:
 
 
 def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
-    """As `load_config`; a file that names `parts` stands for all of them, each with the same overrides."""
+    """As `load_config`; a file with `parts` stands for all of them, each with the same overrides.
+
+    A part is a table: the configuration that it is (`config`), and the keys in which it differs.
+    """
     content = _parse(*_read(name_or_path))
     if "parts" not in content:
         config = load_config(name_or_path, overrides)
         return Plan(config.name, (config,))
     parts = content["parts"]
-    if content.keys() != {"name", "parts"} or not isinstance(parts, list) or not parts:
-        raise ConfigError(f"{name_or_path} has parts, so it needs a name, a list of configurations, and nothing else.")
+    if content.keys() != {"name", "parts"} or not _are_parts(parts):
+        raise ConfigError(
+            f"{name_or_path} has parts, so it needs a name, parts that are tables with config and name, and nothing else."
+        )
     given = list(overrides)
-    return Plan(str(content["name"]), tuple(load_config(str(part), given) for part in parts))
+    return Plan(str(content["name"]), tuple(_part(dict(part), given) for part in parts))
+
+
+def _are_parts(parts: object) -> bool:
+    return isinstance(parts, list) and all(
+        isinstance(part, dict) and {"config", "name"} <= part.keys() for part in parts
+    )
+
+
+def _part(part: dict[str, Any], overrides: list[str]) -> Config:
+    source = str(part.pop("config"))
+    content = _merged(_parse(*_read(source)), part)
+    for override in overrides:
+        _apply(content, override)
+    return make_config(content, source=f"{part['name']}, a part made from {source},")
+
+
+def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`content` with the values of `changes`, section by section."""
+    merged = dict(content)
+    for key, value in changes.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def make_config(content: Mapping[str, Any], *, source: str = "configuration") -> Config:
