@@ -68,13 +68,19 @@ def demo(out: Out = None, workers: Workers = None) -> None:
 
 
 @app.command()
-def run(config: ConfigName, overrides: Overrides = None, out: Out = None, workers: Workers = None) -> None:
+def run(
+    config: ConfigName,
+    overrides: Overrides = None,
+    out: Out = None,
+    workers: Workers = None,
+    part: Annotated[str | None, typer.Option(help="One part alone of a configuration that has several.")] = None,
+) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, overrides or [])
-    for part, folder in plan.folders(out or Path("runs") / plan.name):
-        _run(part, folder, workers)
+    for each, folder in plan.folders(out or Path("runs") / plan.name, part):
+        _run(each, folder, workers)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fscl.continual.methods import METHODS
-from fscl.errors import ConfigError
+from fscl.errors import ConfigError, MisuseError
 from fscl.experiment.config import QUICK_STOP_LOSS, Config, load_config, load_plan, make_config, shipped_configs
 
 
@@ -203,6 +203,9 @@ def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
     folders = [folder for _, folder in load_plan(str(plan)).folders(Path("runs/both"))]
     assert folders == [Path("runs/both/first"), Path("runs/both/second")]
     assert load_plan(path).folders(Path("out"))[0][1] == Path("out")
+    assert [config.name for config, _ in load_plan(str(plan)).folders(Path("out"), "second")] == ["second"]
+    with pytest.raises(MisuseError, match=r"no part of both named 'secnd'\. Did you mean 'second'\?"):
+        load_plan(str(plan)).folders(Path("out"), "secnd")
     with pytest.raises(ConfigError, match="stands for several configurations"):
         load_config(str(plan))
     plan.write_text('name = "both"\nparts = ["one"]\n')

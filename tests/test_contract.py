@@ -28,9 +28,12 @@ def base(norm: str, backbone: str = "conv4") -> Network:
     return replace(network, statistics=network.freeze_statistics(network.to_input(POOL.images[:60])))
 
 
+SMALL_GENERATOR = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 4}
+
+
 def fresh(method: str, network: Network, **dials: float) -> ContinualLearner:
     has_dials = METHODS[method].dials is not None
-    given = {"steps": 15, "learning_rate": 5e-3, **dials}
+    given = {"steps": 15, "learning_rate": 5e-3, "generator": SMALL_GENERATOR, **dials}
     return make_learner(method, network, seed=0, dials=given if has_dials else None)
 
 
@@ -185,7 +188,9 @@ def test_memory_never_exceeds_its_bound(method: str):
     if METHODS[method].dials is None:
         assert all("images" not in name for name in taught(method, base("group"), TASKS).state().tensors)
         return
-    learner = make_learner(method, base("group"), seed=0, dials={"steps": 2, "memory_per_class": 1})
+    learner = make_learner(
+        method, base("group"), seed=0, dials={"steps": 2, "memory_per_class": 1, "generator": SMALL_GENERATOR}
+    )
     for number, task in enumerate(TASKS, start=1):
         learner.learn_task(task.support)
         assert len(learner.state().tensors["memory/images"]) == 3 * number

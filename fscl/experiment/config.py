@@ -192,9 +192,13 @@ class Plan:
     name: str
     configs: tuple[Config, ...]
 
-    def folders(self, out: Path) -> list[tuple[Config, Path]]:
-        """Where each goes: into `out`, or into a folder of its own there."""
-        return [(config, out if len(self.configs) == 1 else out / config.name) for config in self.configs]
+    def folders(self, out: Path, part: str | None = None) -> list[tuple[Config, Path]]:
+        """Where each (or one `part` alone) goes: into `out`, or into a folder of its own there."""
+        named = {config.name: config for config in self.configs}
+        if part is not None and part not in named:
+            raise unknown_name(f"part of {self.name}", part, named)
+        chosen = self.configs if part is None else (named[part],)
+        return [(config, out if len(self.configs) == 1 else out / config.name) for config in chosen]
 
 
 def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
