@@ -121,6 +121,30 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run dir
 
 
 @app.command()
+def summary(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")],
+) -> None:
+    """The figures of a run in one small file, such as docs/results/omniglot-5w5s.json."""
+    from fscl.report.reproduction import write_summary
+
+    write_summary(folder, path)
+    typer.echo(str(path))
+
+
+@app.command()
+def reproduction(
+    page: Annotated[Path, typer.Argument(help="The page to bring up to date.")] = Path("docs/reproduction.md"),
+    results: Annotated[Path, typer.Option(help="The folder of summaries.")] = Path("docs/results"),
+) -> None:
+    """Make the tables of the reproduction page again, from the summaries of runs."""
+    from fscl.report.reproduction import update_page
+
+    update_page(page, results)
+    typer.echo(str(page))
+
+
+@app.command()
 def methods() -> None:
     """What can be compared."""
     from fscl.continual.methods import METHODS
@@ -141,7 +165,7 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo("Dials:  none")
         return
     typer.echo(f"Dials (set them with dials.{method}.KEY=VALUE):")
-    for key, value in row.dials.model_dump().items():
+    for key, value in row.dials.model_dump(mode="json").items():
         typer.echo(f"  {key} = {value}")
 
 

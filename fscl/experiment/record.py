@@ -4,6 +4,7 @@ run.json             the resolved configuration, versions, seed, hashes of data,
 base.safetensors     the base network that every method started from
 streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
+generated/NAME.png   for a method that replays generated images: some of them, beside the shots they came from
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
 
@@ -84,6 +85,9 @@ class RunRecord:
 
     def stream_path(self, sequence: int) -> Path:
         return self.folder / "streams" / f"{sequence:03d}.json"
+
+    def sheet_path(self, method: str) -> Path:
+        return self.folder / "generated" / f"{method}.png"
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""

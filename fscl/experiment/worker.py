@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 
+from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
-from fscl.data.pool import ClassPool
+from fscl.data.pool import ClassPool, Examples
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
 from fscl.errors import RunError
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.sheet import save_sheet
 from fscl.nets.network import Network
 from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
@@ -73,7 +75,18 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     outcome = evaluate_stream(
         learner, stream, pool, on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1))
     )
-    return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": _peak_memory()}
+    peak = _peak_memory()
+    if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
+        _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
+    return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": peak}
+
+
+def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassPool) -> None:
+    """What the first sequence's classes left behind in memory, beside the shots they were generated from."""
+    shots = [stream.task(pool, number).support for number in range(len(stream))]
+    if learner.memory.stored is not None:
+        images, labels = (torch.cat([getattr(task, part) for task in shots]) for part in ("images", "labels"))
+        save_sheet(path, Examples(images, labels), learner.memory.stored)
 
 
 def task_work(config: Config, method: str, number: int) -> float:
@@ -84,7 +97,9 @@ def task_work(config: Config, method: str, number: int) -> float:
     if dials is None:
         return shots + queries
     replayed = shots if dials.memory_per_class == 0 else shots * (number + 1)
-    return (3 * dials.moving_steps + 1) * replayed + queries
+    if dials.batch_size != "all":
+        replayed = min(replayed, dials.batch_size)
+    return (3 * dials.moving_steps + 1) * replayed + queries * dials.views
 
 
 def _warm_up() -> None:

@@ -3,6 +3,7 @@
 Same run directory, same bytes: the page carries no time and no path of the machine that wrote it.
 """
 
+import base64
 import json
 import re
 import shlex
@@ -16,7 +17,7 @@ from markupsafe import Markup
 
 from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError
-from fscl.experiment.config import load_config, shipped_configs
+from fscl.experiment.config import load_config, load_plan, shipped_configs
 from fscl.experiment.record import RunRecord
 from fscl.report.figures import accuracy_svg, confusion_svg, seconds_svg
 from fscl.report.results import Results, read_results
@@ -62,6 +63,7 @@ def render_page(results: Results, table: SummaryTable, folder: str) -> str:
         intervals=what_intervals(table),
         sentences=sentences(table, results.about["data"]["pool"]),
         figures={name: Markup(draw(results)) for name, draw in figures.items()} if results.n_done else {},
+        sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
         setting=_setting(table),
         command=run_command(results.about["config"], folder),
@@ -92,7 +94,10 @@ def sentences(table: SummaryTable, pool: str) -> list[str]:
 def run_command(config: dict[str, Any], folder: str) -> str | None:
     """The command that makes this run from a shipped configuration; None where only the listing can."""
     name = str(config["name"])
-    if name not in shipped_configs():
+    for plan in _plans_with(name):
+        if any(part.resolved() == config for part in load_plan(plan).configs):
+            return shlex.join(["fscl", "run", plan, "--part", name, "--out", folder])
+    if name not in shipped_configs() or _plans_with(name):
         return None
     shipped = load_config(name).resolved()
     before, now = _leaves(shipped), _leaves(config)
@@ -106,6 +111,12 @@ def run_command(config: dict[str, Any], folder: str) -> str | None:
     except ConfigError:
         return None
     return shlex.join(["fscl", "run", name, *overrides, "--out", folder])
+
+
+def _plans_with(name: str) -> list[str]:
+    """The shipped configurations of several parts, one of which is called so."""
+    plans = {plan: load_plan(plan).configs for plan in shipped_configs()}
+    return [plan for plan, parts in plans.items() if len(parts) > 1 and any(part.name == name for part in parts)]
 
 
 def toml_listing(config: dict[str, Any]) -> str:

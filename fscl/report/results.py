@@ -1,6 +1,6 @@
 """What a report knows of a run: the run directory, read once. No data set and no network is needed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
 from fscl.nets.network import NetworkSpec
+
+PNG = b"\x89PNG\r\n\x1a\n"
+MAX_SHEET_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Results:
     reference: str
     n_sequences: int
     outcomes: dict[str, dict[int, Outcome]]
+    sheets: dict[str, bytes] = field(default_factory=dict)  # PNG files of generated images, by method
 
     @property
     def n_done(self) -> int:
@@ -65,12 +69,22 @@ def read_results(record: RunRecord) -> Results:
             for method in methods
         }
         stream, reference = StreamSpec.model_validate(config["stream"]), str(config["run"]["reference"])
-        return Results(about, str(config["name"]), stream, methods, reference, n_sequences, outcomes)
+        sheets = {method: sheet for method in methods if (sheet := _sheet(record, method)) is not None}
+        return Results(about, str(config["name"]), stream, methods, reference, n_sequences, outcomes, sheets)
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{record.folder} cannot be reported: a value is missing or of another kind ({error}). "
             "Use the fscl that ran it."
         ) from error
+
+
+def _sheet(record: RunRecord, method: str) -> bytes | None:
+    """The sheet of a method, if it has one; a page does not carry what is no PNG, or very large."""
+    path = record.sheet_path(method)
+    if not path.is_file() or path.stat().st_size > MAX_SHEET_BYTES:
+        return None
+    content = path.read_bytes()
+    return content if content.startswith(PNG) else None
 
 
 def _outcome(entry: dict[str, Any]) -> Outcome:

@@ -1,0 +1,72 @@
+"""What learning costs as classes pile up: seconds and bytes a task, from 5 to 600 classes of Omniglot.
+
+    python benchmarks/growth.py                     # 120 tasks; about an hour on one core
+    python benchmarks/growth.py --tasks 30 --ways bounded means
+
+*full* is `tsc` as it is: every step sees every shot, so a task costs the more the more there are. *bounded* takes a fixed
+number of steps on class-balanced mini-batches, looks at each image once, and should cost the same at every task.
+*means* (class means on the frozen embedding) is what learning nothing costs.
+"""
+
+import argparse
+import time
+
+import fscl
+from fscl.continual.base import ContinualLearner
+from fscl.data.stream import Stream
+
+BOUNDED = {"batch_size": 250, "embedding_steps": 40, "stop_loss": 0.0, "views": 1}
+SHOWN = (1, 2, 5, 10, 20, 40, 60, 80, 100, 120)
+NEAR = 5  # tasks that a time is averaged over: single times are noisy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=120, help="of 5 classes, 5 shots each")
+    parser.add_argument("--base", default="glyphs-protonet-conv4")
+    parser.add_argument("--ways", nargs="+", choices=("full", "bounded", "means"), default=("bounded", "means", "full"))
+    asked = parser.parse_args()
+    fscl.configure_process()
+    pool = fscl.load_omniglot(split="paper").test
+    spec = fscl.StreamSpec(n_tasks=asked.tasks)
+    stream = fscl.sample_stream(pool, spec, fscl.generator(0, "growth"))
+    network = fscl.load_base(asked.base)
+    for way in asked.ways:
+        dials = BOUNDED if way == "bounded" else None
+        learner = fscl.make_learner("prototypes" if way == "means" else "tsc", network, seed=0, dials=dials)
+        print(f"\n{way}: {asked.tasks} tasks of Omniglot, base {asked.base}", flush=True)
+        print(f"{'task':>5} {'classes':>8} {'s/task':>8} {'KiB held':>9} {'accuracy %':>11}", flush=True)
+        measure(learner, stream, pool)
+
+
+def measure(learner: ContinualLearner, stream: Stream, pool: fscl.ClassPool) -> None:
+    """Learn the stream; a line for each task shown, and how the cost grew from task 10 to the last."""
+    seconds: list[float] = []
+    for number in range(len(stream)):
+        begin = time.perf_counter()
+        learner.learn_task(stream.task(pool, number).support)
+        seconds.append(time.perf_counter() - begin)
+        if number + 1 in SHOWN or number + 1 == len(stream):
+            held = sum(tensor.nbytes for tensor in learner.state().tensors.values())
+            near = sum(seconds[-NEAR:]) / len(seconds[-NEAR:])
+            accuracy = 100 * _accuracy(learner, stream, pool, number + 1)
+            print(
+                f"{number + 1:>5} {learner.n_classes:>8} {near:>8.2f} {held / 2**10:>9,.0f} {accuracy:>11.2f}",
+                flush=True,
+            )
+    if len(seconds) >= 10 + NEAR:
+        growth = sum(seconds[-NEAR:]) / sum(seconds[9 : 9 + NEAR])
+        print(f"s/task over the last {NEAR} tasks, as a ratio to tasks 10 to {9 + NEAR}: {growth:.2f}", flush=True)
+
+
+def _accuracy(learner: ContinualLearner, stream: Stream, pool: fscl.ClassPool, n_tasks: int) -> float:
+    right = n_asked = 0
+    for number in range(n_tasks):
+        query = stream.task(pool, number).query
+        right += int((learner.predict(query.images).argmax(1) == query.labels).sum())
+        n_asked += len(query)
+    return right / n_asked
+
+
+if __name__ == "__main__":
+    main()
