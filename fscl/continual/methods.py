@@ -96,17 +96,17 @@ METHODS: dict[str, Method] = {
     "ewc": Method(
         "Replay that holds weights by their Fisher information (EWC-M).",
         "Kirkpatrick et al. 2017",
-        Dials(slow_rate=1, embedding_steps="all", regulariser="ewc", accumulate="mean", strength=100),
+        Dials(slow_rate=1, embedding_steps="all", regulariser="ewc", accumulate="mean", strength=1e7),
     ),
     "si": Method(
         "Replay that holds weights by how much they lowered the loss (SI-M).",
         "Zenke, Poole, Ganguli 2017",
-        Dials(slow_rate=1, embedding_steps="all", regulariser="si", strength=1.0),
+        Dials(slow_rate=1, embedding_steps="all", regulariser="si", strength=1e4),
     ),
     "mas": Method(
         "Replay that holds weights by how far the output moves with them (MAS-M).",
         "Aljundi et al. 2018",
-        Dials(slow_rate=1, embedding_steps="all", regulariser="mas", strength=0.1),
+        Dials(slow_rate=1, embedding_steps="all", regulariser="mas", strength=10),
     ),
     "stc": Method(
         "Replay that holds weights by their tags, without slow weights (Reg, STC-M).",
