@@ -1,14 +1,20 @@
 """What the embedding learns by, and the head that goes with it."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
 from fscl.continual.objectives import head_of_means, leave_one_out
+from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
+from fscl.experiment.sheet import GAP, save_sheet
 from fscl.nets.fast import linear
 from fscl.nets.network import NetworkSpec, init_network
 from fscl.rng import generator
@@ -98,3 +104,48 @@ def test_a_batch_is_of_whole_classes_with_the_newest_in_every_step(small_pool: C
     assert seen == set(range(9))
     learner.learn_task(stream.task(small_pool, 2).support)
     assert learner.predict(small_pool.images[:4]).shape == (4, 9)
+
+
+def test_views_are_fixed_small_changes_of_which_the_first_is_the_image(small_pool: ClassPool):
+    images = small_pool.images[:3]
+    before = images.clone()
+    seen = [view(images, number) for number in range(N_VIEWS)]
+    assert torch.equal(seen[0], images)
+    assert torch.equal(seen[1][:, :, :, :-1], images[:, :, :, 1:])  # one pixel to the left
+    assert torch.equal(seen[3][:, :, :-1], images[:, :, 1:])
+    assert all(one.dtype == torch.uint8 and one.shape == images.shape for one in seen)
+    assert len({one.numpy().tobytes() for one in seen}) == N_VIEWS
+    assert torch.equal(images, before)
+
+
+def test_an_answer_is_the_mean_of_the_views(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    learner = make_learner("tsc", network, seed=0, dials={"embedding_steps": 0, "views": 3})
+    assert isinstance(learner, Consolidation)
+    learner.learn_task(Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1])))
+    asked = small_pool.images[2:5]
+    features = torch.stack([network.embed(view(asked, number)) for number in range(3)]).mean(0)
+    torch.testing.assert_close(learner.predict(asked), linear(learner.fast_head, features))
+
+
+def test_generated_images_take_the_place_of_the_shots(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    made = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 4}
+    learner = make_learner("gr", network, seed=0, dials={"steps": 3, "generator": made})
+    assert isinstance(learner, Consolidation)
+    shots = Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1]))
+    learner.learn_task(shots)
+    stored = learner.memory.stored
+    assert stored is not None
+    assert stored.labels.tolist() == [0] * 4 + [1] * 4
+    assert not any(torch.equal(image, shot) for image in stored.images for shot in shots.images)
+
+
+def test_a_sheet_shows_shots_beside_what_was_generated(tmp_path: Path):
+    shots = Examples(torch.full((5, 1, 8, 8), 200, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 1]))
+    made = Examples(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.tensor([0] * 4 + [1] * 4))
+    save_sheet(tmp_path / "sheet.png", shots, made)
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape == (2 * (8 + GAP), 3 * (8 + GAP) + 4 * GAP + 4 * (8 + GAP))
+    assert (sheet[:8, :8] == 200).all()
+    assert (sheet[:8, 3 * (8 + GAP) + 4 * GAP :][:, :8] == 0).all()

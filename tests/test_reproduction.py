@@ -1,0 +1,96 @@
+"""The reproduction page says what the summaries say, and a verdict follows from the figures."""
+
+from pathlib import Path
+
+import pytest
+
+from fscl.errors import StorageError
+from fscl.report.reproduction import (
+    BEGIN,
+    END,
+    Figure,
+    MethodSummary,
+    read_summary,
+    replace_tables,
+    reproduction_tables,
+    summarise_run,
+    table_of,
+    verdict,
+    write_summary,
+)
+from tests.conftest import ROOT
+from tests.test_report import FAIR, GOOD, make_run
+
+PAPER = {"joint": (96.0, 95.0), "tsc": (97.0, 96.5), "replay": (94.0, 92.0)}
+
+
+def method(name: str, at30: float, at50: float, difference: float, half: float = 0.4) -> MethodSummary:
+    return MethodSummary(
+        method=name,
+        n_sequences=20,
+        accuracy={30: Figure(mean=at30, half_width=half), 50: Figure(mean=at50, half_width=half)},
+        minus_reference={n: Figure(mean=difference, half_width=half) for n in (30, 50)} if name != "joint" else {},
+        minus_class_means={},
+        seconds_per_task=1.5,
+    )
+
+
+JOINT = method("joint", 90.0, 88.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (method("tsc", 97.3, 96.2, 7.0), "reproduced"),
+        (method("tsc", 97.3, 95.2, 7.0), "in order but not in value"),  # one figure of two is outside
+        (method("tsc", 92.0, 90.0, 2.0), "in order but not in value"),
+        (method("tsc", 90.3, 88.3, 0.3), "not reproduced"),  # the interval holds zero
+        (method("replay", 92.0, 90.0, 2.0), "not reproduced"),  # the paper's is below joint training
+        (method("replay", 80.0, 75.0, -10.0), "in order but not in value"),
+        (JOINT, "not reproduced"),
+        (method("prototypes", 97.0, 96.0, 7.0), ""),
+    ],
+)
+def test_a_verdict_follows_from_the_figures(row: MethodSummary, expected: str):
+    assert verdict(row, JOINT, PAPER) == expected
+
+
+def test_a_run_and_its_summary_agree(tmp_path: Path):
+    record = make_run(tmp_path / "run", {"tsc": GOOD, "joint": FAIR, "prototypes": FAIR}, run={"at_classes": [2, 4]})
+    write_summary(record.folder, tmp_path / "toy.json")
+    summary = read_summary(tmp_path / "toy.json")
+    assert summary == summarise_run(record.folder)
+    tsc, joint, means = summary.methods
+    assert list(tsc.accuracy) == [2, 4]
+    assert tsc.accuracy[4].mean == pytest.approx(100 * sum(sum(rows[-1]) / 2 for rows in GOOD) / len(GOOD), abs=1e-3)
+    assert tsc.minus_reference[4].mean == pytest.approx(tsc.accuracy[4].mean - joint.accuracy[4].mean, abs=1e-3)
+    assert tsc.minus_class_means == tsc.minus_reference  # class means did as joint training did
+    assert joint.minus_reference == {}
+    assert means.minus_class_means == {}
+    text = table_of(summary, {}, "Toy")
+    assert "`fscl run toy`, preset `paper`, 3 sequences" in text
+    assert "| `tsc` |" in text
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path):
+    record = make_run(tmp_path / "run", {"tsc": GOOD, "joint": FAIR[:1]})
+    assert "unfinished: 1 of 3 sequences" in table_of(summarise_run(record.folder), {}, "Toy")
+
+
+def test_the_page_is_made_from_the_committed_summaries():
+    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    assert replace_tables(page, reproduction_tables(ROOT / "docs" / "results")) == page
+
+
+def test_a_page_without_marks_is_refused():
+    assert replace_tables(f"a\n{BEGIN}\nold\n{END}\nb", "new") == f"a\n{BEGIN}\n\nnew\n{END}\nb"
+    with pytest.raises(StorageError, match="between which the tables go"):
+        replace_tables("no marks", "new")
+
+
+def test_what_is_no_summary_is_refused(tmp_path: Path):
+    from fscl.storage import write_json
+
+    write_json(tmp_path / "x.json", "summary", {"name": "x"})
+    with pytest.raises(StorageError, match="is not a summary of a run"):
+        read_summary(tmp_path / "x.json")
