@@ -79,7 +79,7 @@ def run(
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, overrides or [])
-    for each, folder in plan.folders(out or Path("runs") / plan.name, part):
+    for each, folder in plan.folders(out, part):
         _run(each, folder, workers)
 
 
@@ -164,7 +164,8 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
     if row.dials is None:
         typer.echo("Dials:  none")
         return
-    typer.echo(f"Dials (set them with dials.{method}.KEY=VALUE):")
+    name = f'"{method}"' if "@" in method else method
+    typer.echo(f"Dials (set them with dials.{name}.KEY=VALUE):")
     for key, value in row.dials.model_dump(mode="json").items():
         typer.echo(f"  {key} = {value}")
 

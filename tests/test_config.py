@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fscl.continual.generator import QUICK_GENERATOR
 from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError, MisuseError
 from fscl.experiment.config import QUICK_STOP_LOSS, Config, load_config, load_plan, make_config, shipped_configs
@@ -172,6 +173,20 @@ def test_a_variant_is_a_method_under_a_name_of_its_own():
     assert "has no dials" in problems({"dials": {"prototypes@x": {"steps": 3}}})[0]
 
 
+def test_a_variant_can_be_set_in_quotes_on_the_command_line():
+    overrides = ['run.methods=["fsw@beta=0.001"]', "run.reference=fsw", 'dials."fsw@beta=0.001".slow_rate=0.001']
+    dials = load_config("glyphs-quick", overrides).dials_of("fsw@beta=0.001")
+    assert dials is not None
+    assert dials.slow_rate == 0.001
+
+
+def test_setting_one_dial_of_the_generator_leaves_the_others():
+    config = load_config("glyphs-quick", ["dials.gr.generator.steps=7"])
+    dials = config.dials_of("gr")
+    assert dials is not None
+    assert dials.generator == QUICK_GENERATOR.model_copy(update={"steps": 7})
+
+
 def test_a_quick_run_stops_at_convergence_and_the_record_says_so():
     quick, paper = (make_config({"run": {"preset": preset}}) for preset in ("quick", "paper"))
     stops = {method: (quick.dials_of(method), paper.dials_of(method)) for method in ("joint", "tsc")}
@@ -200,14 +215,21 @@ def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
     first, second = load_plan(str(plan), ["seed=3"]).configs
     assert (first.name, first.run.n_sequences, first.run.methods, first.seed) == ("first", 7, ("tsc",), 3)
     assert (second.name, second.run.n_sequences, second.base.use) == ("second", 4, "glyphs-protonet-conv4")
-    folders = [folder for _, folder in load_plan(str(plan)).folders(Path("runs/both"))]
+    folders = [folder for _, folder in load_plan(str(plan)).folders()]
     assert folders == [Path("runs/both/first"), Path("runs/both/second")]
+    assert load_plan(str(plan)).folders(Path("out"))[0][1] == Path("out/first")
     assert load_plan(path).folders(Path("out"))[0][1] == Path("out")
-    assert [config.name for config, _ in load_plan(str(plan)).folders(Path("out"), "second")] == ["second"]
+    assert load_plan(path).folders()[0][1] == Path("runs/one")
+    for out, expected in ((None, "runs/both/second"), (Path("out"), "out")):
+        ((config, folder),) = load_plan(str(plan)).folders(out, "second")
+        assert (config.name, folder) == ("second", Path(expected))
     with pytest.raises(MisuseError, match=r"no part of both named 'secnd'\. Did you mean 'second'\?"):
         load_plan(str(plan)).folders(Path("out"), "secnd")
     with pytest.raises(ConfigError, match="stands for several configurations"):
         load_config(str(plan))
+    plan.write_text(plan.read_text().replace("second", "first"))
+    with pytest.raises(ConfigError, match="two parts of the same name"):
+        load_plan(str(plan))
     plan.write_text('name = "both"\nparts = ["one"]\n')
     with pytest.raises(ConfigError, match="parts that are tables with config and name"):
         load_plan(str(plan))

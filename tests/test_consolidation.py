@@ -212,15 +212,15 @@ def test_the_pull_is_the_gradient_of_the_gated_sum_of_squares():
 
 def test_the_record_shows_that_the_printed_strength_pulls_at_nothing(stream: Stream, small_pool: ClassPool):
     ratios = {}
-    for method in ("tsc", "tsc_paper", "fsw", "head"):
+    for method in ("tsc_gated", "tsc_paper", "fsw", "head"):
         learner = make_learner(method, base(), seed=0, dials={"steps": STEPS, "embedding_steps": 4})
         learner.learn_task(stream.task(small_pool, 0).support)
         ratios[method] = learner.diagnostics().get("pull_ratio")
     assert ratios["fsw"] is None
     assert ratios["head"] is None
-    assert ratios["tsc"] is not None
+    assert ratios["tsc_gated"] is not None
     assert ratios["tsc_paper"] is not None
-    assert ratios["tsc"] > 1e-3
+    assert ratios["tsc_gated"] > 1e-3
     assert ratios["tsc_paper"] < 1e-9
 
 
@@ -275,8 +275,7 @@ def test_a_bound_on_all_images_is_shared_evenly_and_never_exceeded(bound: str, r
     for task in range(4):
         labels = torch.tensor([2 * task, 2 * task, 2 * task, 2 * task + 1])
         memory.add(Examples(torch.full((4, 1, 2, 2), task, dtype=torch.uint8), labels))
-        held = min(room, 4 * (task + 1))
-        assert len(memory) <= held
+        assert len(memory) == min(room, 4 * (task + 1))  # never more, and never less than there is room for
         assert memory.n_bytes <= room * each
         if memory.stored is not None:
             counts = torch.bincount(memory.stored.labels, minlength=2 * task + 2)

@@ -14,6 +14,7 @@ from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
+from fscl.errors import MisuseError
 from fscl.experiment.sheet import GAP, save_sheet
 from fscl.nets.fast import linear
 from fscl.nets.network import NetworkSpec, init_network
@@ -104,6 +105,56 @@ def test_a_batch_is_of_whole_classes_with_the_newest_in_every_step(small_pool: C
     assert seen == set(range(9))
     learner.learn_task(stream.task(small_pool, 2).support)
     assert learner.predict(small_pool.images[:4]).shape == (4, 9)
+
+
+def test_a_batch_ends_between_classes_and_holds_the_task_at_least(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
+    learner = make_learner("fsw", network, seed=0, dials={"steps": 2, "embedding_steps": 1, "batch_size": 14})
+    assert isinstance(learner, Consolidation)
+    learner.learn_task(stream.task(small_pool, 0).support)
+    chosen = learner._replay(stream.task(small_pool, 1).support).batch()
+    assert chosen is not None
+    assert len(chosen) == 12  # 14 would end within a class
+    learner.dials = learner.dials.model_copy(update={"batch_size": 8})
+    with pytest.raises(
+        MisuseError, match="batch_size is 8, but a batch begins with all images of the task, and it has 9"
+    ):
+        learner.learn_task(stream.task(small_pool, 1).support)
+
+
+def test_a_class_that_is_no_longer_remembered_keeps_the_means_it_had(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
+    learner = make_learner("tsc", network, seed=0, dials={"memory_per_class": 0})
+    assert isinstance(learner, Consolidation)
+    learner.learn_task(stream.task(small_pool, 0).support)
+    first = learner.fast_head
+    learner.learn_task(stream.task(small_pool, 1).support)
+    assert torch.equal(learner.fast_head["weight"][:3], first["weight"])
+    assert torch.equal(learner.fast_head["bias"][:3], first["bias"])
+
+
+def test_one_shot_a_class_is_held_by_the_tags_of_earlier_tasks(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    learner = make_learner("tsc", network, seed=0, dials={"stop_loss": 0.0, "embedding_steps": 3})
+    assert isinstance(learner, Consolidation)
+    learner.learn_task(Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1])))
+    tags = learner.importance
+    learner.learn_task(Examples(small_pool.images[[40, 60]], torch.tensor([2, 3])))
+    assert learner.diagnostics()["pull_ratio"] > 0  # the replayed shots moved the embedding, and it was held
+    assert all(torch.equal(tags[name], learner.importance[name]) for name in tags)
+
+
+def test_a_head_that_starts_from_means_answers_like_them_before_it_learns(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    dials = {"steps": 1, "embedding_steps": 0, "head_start": "means", "learning_rate": 1e-12}
+    learner = make_learner("fsw", network, seed=0, dials=dials)
+    learner.learn_task(Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1])))
+    means = torch.stack([network.embed(small_pool.images[[a, a + 1]]).mean(0) for a in (0, 20)])
+    asked = small_pool.images[2:9]
+    nearest = torch.cdist(network.embed(asked), means).argmin(1)
+    assert torch.equal(learner.predict(asked).argmax(1), nearest)
 
 
 def test_views_are_fixed_small_changes_of_which_the_first_is_the_image(small_pool: ClassPool):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
@@ -19,7 +20,7 @@ from fscl.continual.regularisers import (
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
-from fscl.nets.fast import Params
+from fscl.nets.fast import Params, grow_head, linear, trainable_copy
 from fscl.nets.network import Network, NetworkSpec, init_network
 from fscl.rng import generator
 
@@ -140,11 +141,51 @@ def _scaled(learner: Consolidation) -> list[tuple[str, Tensor]]:
 
 
 def test_the_path_is_of_the_loss_alone_and_not_of_the_penalty(stream: Stream, small_pool: ClassPool):
-    """Held at once by an enormous penalty, weights gain nothing from the loss, whatever the penalty does."""
-    free, held = (learner_with("si", strength=strength) for strength in (0.0, 1e6))
-    for learner in (free, held):
-        learner.learn_task(stream.task(small_pool, 0).support)
-    assert all(torch.equal(free.importance[name], held.importance[name]) for name in free.importance)
+    """One step of the second task, redone by hand: the gradient of the loss times the way that the penalised step went."""
+    learner = learner_with("si", strength=50.0)
+    learner.learn_task(stream.task(small_pool, 0).support)
+    before = {name: tensor.clone() for name, tensor in learner.importance.items()}
+    learner.dials = learner.dials.model_copy(update={"embedding_steps": 2, "steps": 2})
+    network, start = learner.network, learner.slow
+    replay = learner._replay(stream.task(small_pool, 1).support)
+    rows = [generator(0, "head-row", label) for label in range(6)]
+    fast, head = trainable_copy(start), trainable_copy(grow_head(learner.slow_head, 6, rows))
+    optimiser = torch.optim.Adam([*fast.values(), *head.values()], lr=5e-3, betas=(0.5, 0.999))
+    path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()}
+    for _ in range(2):
+        optimiser.zero_grad()
+        cross_entropy(linear(head, network.features(replay.x, fast)), replay.y).backward()
+        here = {name: tensor.detach().clone() for name, tensor in fast.items()}
+        by_loss: Params = {}
+        for name, tensor in fast.items():
+            assert tensor.grad is not None
+            by_loss[name] = tensor.grad.clone()
+            tensor.grad += 2 * 50.0 * before[name] * (here[name] - start[name])
+        optimiser.step()
+        for name, tensor in fast.items():
+            path[name] -= by_loss[name] * (tensor.detach() - here[name])
+    learner.learn_task(stream.task(small_pool, 1).support)
+    for name, total in learner.importance.items():
+        gained = path[name] / ((fast[name].detach() - start[name]).square() + 0.1)
+        torch.testing.assert_close(total, (before[name] + gained).clamp_min(0), rtol=1e-4, atol=1e-7)
+
+
+def test_a_penalty_for_each_task_pulls_to_the_weights_that_each_task_left(stream: Stream, small_pool: ClassPool):
+    learner = learner_with("ewc", strength=1.0, accumulate="each", decay=0.5)
+    left, importance = [], []
+    for number in range(2):
+        total = {name: tensor.clone() for name, tensor in learner.importance.items()}
+        learner.learn_task(stream.task(small_pool, number).support)
+        left.append(learner.fast)
+        importance.append({name: tensor - 0.5 * total[name] for name, tensor in learner.importance.items()})
+    _, hold = learner._hold(learner.slow_head, stream.task(small_pool, 2).support)
+    assert hold is not None
+    at = {name: torch.ones_like(tensor) for name, tensor in learner.fast.items()}
+    pulled = hold.pull(at, strength=1.0)
+    for name in at:
+        shares = (0.5, 1.0)  # the first task's has decayed once
+        each = [2 * share * f[name] * (1 - w[name]) for share, f, w in zip(shares, importance, left, strict=True)]
+        torch.testing.assert_close(pulled[name], each[0] + each[1], rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("accumulate", ["sum", "mean", "each"])
@@ -158,15 +199,15 @@ def test_a_state_goes_on_as_if_never_interrupted(accumulate: str, stream: Stream
     assert all(torch.equal(one.fast[name], other.fast[name]) for name in one.fast)
 
 
-@pytest.mark.parametrize("regulariser", ["ewc", "si", "mas", "tagging", "constant"])
+@pytest.mark.parametrize("regulariser", ["ewc", "si", "mas"])
 def test_a_strength_that_blows_up_raises_with_the_remedy_and_changes_nothing(
     regulariser: str, stream: Stream, small_pool: ClassPool
 ):
     learner = learner_with(regulariser, strength=1.0)
     learner.learn_task(stream.task(small_pool, 0).support)
     before = learner.state().tensors
-    learner.importance = {name: tensor + 1e30 for name, tensor in learner.importance.items()}
-    learner.dials = learner.dials.model_copy(update={"strength": 1e38, "learning_rate": 1e30})
+    learner.importance = {name: tensor + 1e38 for name, tensor in learner.importance.items()}
+    learner.dials = learner.dials.model_copy(update={"strength": 1e38})  # their product is infinite
     with pytest.raises(Divergence, match=r"diverged in task 2: .*strength 1e\+38\. Lower one of them"):
         learner.learn_task(stream.task(small_pool, 1).support)
     assert learner.n_classes == 3

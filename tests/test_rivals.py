@@ -400,7 +400,7 @@ def test_a_dimension_without_spread_does_no_harm(make: Callable[[Network], Froze
 @each_rival
 def test_a_class_of_one_shot_is_recognised_once_it_is_learned(make: Callable[[Network], FrozenFeatures]):
     learner = make(base())
-    for label in range(5):
+    for label in range(len(POOL)):
         image = POOL.of_class(label)[:1]
         learner.learn_task(Examples(image, torch.tensor([label])))
         assert learner.predict(image).argmax(1).item() == label

@@ -16,8 +16,8 @@ Dials that the paper does not have, off unless a method sets them: another objec
 jittered shots, a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
-from fscl.continual.generator import GeneratorSpec, generate
-from fscl.continual.memory import ReplayMemory
+from fscl.continual.generator import GeneratorSpec, generate, parameter_counts
+from fscl.continual.memory import ReplayMemory, ReplaySet
 from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.continual.regularisers import (
     Accumulate,
@@ -37,8 +37,8 @@ from fscl.continual.regularisers import (
     RegulariserName,
     accumulated,
     constant_gates,
-    expected_gradient,
     fisher_information,
+    gradient_sizes,
     output_sensitivity,
     path_importance,
     tag_gates,
@@ -46,7 +46,7 @@ from fscl.continual.regularisers import (
 )
 from fscl.data.augment import N_VIEWS, jittered, view
 from fscl.data.pool import Examples
-from fscl.errors import Divergence
+from fscl.errors import Divergence, MisuseError
 from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
@@ -67,14 +67,15 @@ class Dials(BaseModel):
         steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
-        batch_size: images in a step, of whole classes, the task's own first; "all" is the paper's full batch.
+        batch_size: images in a step at most, of whole classes, the task's own first; "all" is the paper's full batch.
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
         views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
         head_start: new rows are "random", or every row starts from its class's "means" (after leave_one_out it always is).
         regulariser, strength: what holds the embedding to the slow weights, and λ.
         gate_slope, activity_scale: m, and whether tags are scaled by layer (see regularisers.py).
-        accumulate, decay: how the importance of ewc, si and mas adds up over tasks, and what each new task leaves of it.
+        accumulate, decay: how the importance of ewc, si and mas adds up over tasks ("each" holds every task's own weights
+            instead of the last ones), and what a new task leaves of the sum.
         fisher_labels: which labels' gradients ewc squares.
         damping: ξ of si.
         memory: what is replayed: the "shots" themselves, or images that a "generated" class leaves behind.
@@ -118,26 +119,6 @@ class Dials(BaseModel):
         return self.steps if self.embedding_steps == "all" else min(self.embedding_steps, self.steps)
 
 
-@dataclass(frozen=True)
-class _Replay:
-    """What a task is learned from: network inputs and labels, the task's own classes, and how batches are drawn."""
-
-    x: Tensor
-    images: Tensor
-    y: Tensor
-    own: Tensor
-    batch_size: int
-    order: torch.Generator
-
-    def batch(self) -> Tensor | None:
-        """Positions of the next batch: whole classes in random order, the task's own first; None for everything."""
-        if self.batch_size >= len(self.y):
-            return None
-        turn = torch.randperm(int(self.y.max()) + 1, generator=self.order)
-        turn[self.own] -= len(turn)
-        return torch.argsort(turn[self.y], stable=True)[: self.batch_size]
-
-
 class Consolidation(ContinualLearner):
     """Slow and fast weights over a replayed memory. `methods.py` lists the named settings."""
 
@@ -158,6 +139,10 @@ class Consolidation(ContinualLearner):
         if dials.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
+        if dials.memory == "generated":
+            parameter_counts(
+                dials.generator, network.spec.channels, network.spec.image_size
+            )  # refuses what does not fit
         self._said: dict[str, float] = {}
 
     @property
@@ -184,15 +169,23 @@ class Consolidation(ContinualLearner):
         n_moved = 0
         for step in range(self.dials.moving_steps):
             loss = self._embedding_loss(fast, fast_head, replay)
-            if loss is None or (said := {**said, "loss": loss.item()})["loss"] < self.dials.stop_loss:
+            if loss is None:
                 break
-            self._check_finite(loss, step)
+            said["loss"] = loss.item()
+            if not math.isfinite(said["loss"]):
+                raise self._divergence(f"the loss is {said['loss']} at step {step + 1}")
+            if said["loss"] < self.dials.stop_loss:
+                break
             optimiser.zero_grad()
             loss.backward()
             self._move(optimiser, fast, hold, path, said)
             n_moved = step + 1
         statistics = self._freeze_statistics(replay, fast)
-        fast_head = self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
+        if self.dials.objective == "leave_one_out":
+            known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
+            fast_head = self._means_head(known, self._embed(replay.images, fast, statistics), replay.y)
+        else:
+            self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
         weights, head = frozen_copy(fast), frozen_copy(fast_head)
         importance, weighted = self._importance_after(importance, path, weights, head, statistics, support)
@@ -211,20 +204,24 @@ class Consolidation(ContinualLearner):
         return linear(self.fast_head, self._embed(images, self.fast, self.statistics))
 
     def diagnostics(self) -> dict[str, float]:
-        """For how many steps the embedding moved, and in the last of them (pull_ratio) how hard the regulariser pulled, as
-        a share of the loss's own gradient."""
+        """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser
+        pulled in the last step, as a share of the loss's own gradient."""
         return dict(self._said)
 
     @property
     def _follows_path(self) -> bool:
         return self.dials.regulariser == "si"
 
-    def _replay(self, support: Examples) -> _Replay:
+    def _replay(self, support: Examples) -> ReplaySet:
         both = self.memory.with_new(support)
         size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
+        if size < len(support):
+            raise MisuseError(
+                f"batch_size is {size}, but a batch begins with all images of the task, and it has {len(support)}. Raise it."
+            )
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        return _Replay(x, both.images, both.labels, torch.unique(support.labels), size, order)
+        return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
     def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
@@ -233,7 +230,7 @@ class Consolidation(ContinualLearner):
             features = features + self.network.embed(view(images, number), params, statistics=statistics)
         return features / self.dials.views
 
-    def _embedding_loss(self, fast: Params, fast_head: Params, replay: _Replay) -> Tensor | None:
+    def _embedding_loss(self, fast: Params, fast_head: Params, replay: ReplaySet) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
         chosen = replay.batch()
         x, y = (replay.x, replay.y) if chosen is None else (replay.x[chosen], replay.y[chosen])
@@ -250,7 +247,7 @@ class Consolidation(ContinualLearner):
     def _means_head(self, head: Params, features: Tensor, y: Tensor) -> Params:
         return head_of_means(head, features, y, self.dials.temperature)
 
-    def _freeze_statistics(self, replay: _Replay, fast: Params) -> Statistics | None:
+    def _freeze_statistics(self, replay: ReplaySet, fast: Params) -> Statistics | None:
         chosen = replay.batch()
         return self.network.freeze_statistics(replay.x if chosen is None else replay.x[chosen], fast)
 
@@ -282,15 +279,13 @@ class Consolidation(ContinualLearner):
         optimiser: torch.optim.Optimizer,
         fast: Params,
         fast_head: Params,
-        replay: _Replay,
+        replay: ReplaySet,
         statistics: Statistics | None,
         n_done: int,
-    ) -> Params:
-        """The steps that are left, of the head alone, on features computed once; after leave_one_out, the class means."""
-        if self.dials.objective == "leave_one_out":
-            return self._means_head(fast_head, self._embed(replay.images, fast, statistics), replay.y)
+    ) -> None:
+        """The steps that are left, of the head alone, on features computed once."""
         if n_done == self.dials.steps:
-            return fast_head
+            return
         features = self._embed(replay.images, fast, statistics)
         for tensor in fast.values():
             tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
@@ -302,7 +297,6 @@ class Consolidation(ContinualLearner):
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        return fast_head
 
     def _hold(self, slow_head: Params, support: Examples) -> tuple[Params, Hold | None]:
         """Step 1: importance up to this task, the task's own tags included, and the hold that it gives."""
@@ -315,9 +309,8 @@ class Consolidation(ContinualLearner):
             slow = trainable_copy(self.slow)
             features = self.network.features(self.network.to_input(support.images), slow)
             loss = self._loss(features, support.labels, slow_head)
-            if loss is None:
-                return self.importance, None
-            tags = {key: self.importance[key] + size for key, size in expected_gradient(loss, slow)}
+            new = {} if loss is None else gradient_sizes(loss, slow)
+            tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
             gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
             return tags, Hold(gates, self.slow)
         if self.n_tasks == 0:
@@ -345,11 +338,14 @@ class Consolidation(ContinualLearner):
             found = path_importance(path, {name: weights[name] - self.slow[name] for name in path}, dials.damping)
         else:
             return importance, self.weighted
+        if self.weighted:
+            found = {name: tensor.clamp_min(0) for name, tensor in found.items()}
         total = accumulated(importance, found, self.n_tasks, dials.accumulate, dials.decay)
-        return total, {name: self.weighted[name] + found[name] * weights[name] for name in self.weighted}
+        weighted = {name: dials.decay * old + found[name] * weights[name] for name, old in self.weighted.items()}
+        return total, weighted
 
     def _to_remember(self, support: Examples) -> Examples:
-        if self.dials.memory == "shots":
+        if self.dials.memory == "shots" or self.memory.keeps_nothing:
             return support
         labels = torch.unique(support.labels)
         made = [

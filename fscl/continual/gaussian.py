@@ -66,7 +66,8 @@ def variance_components(squares: Tensor, sums: Tensor, counts: Tensor) -> tuple[
     inside = (squares - explained).clamp(min=0)  # Σ (x − class mean)²
     across = (explained - sums.sum(0).square() / n).clamp(min=0)  # Σ (class mean − mean)², over shots
     freedom = n - n_classes
-    within = (inside + _typical_within(inside, across, freedom, negligible=ROUNDING * squares.mean())) / (freedom + 1)
+    typical = _typical_within(inside, across, freedom, n, negligible=ROUNDING * squares.mean())
+    within = (inside + typical) / (freedom + 1)
     if n_classes == 1:
         return within, torch.zeros_like(within)
     n_effective = (n - float(counts.square().sum()) / n) / (n_classes - 1)  # shots a class; their number if all equal
@@ -75,12 +76,12 @@ def variance_components(squares: Tensor, sums: Tensor, counts: Tensor) -> tuple[
     return within, between
 
 
-def _typical_within(inside: Tensor, across: Tensor, freedom: int, *, negligible: Tensor) -> Tensor:
-    """Mean variance inside classes over dimensions: estimated, or else half of all there is, or else one."""
+def _typical_within(inside: Tensor, across: Tensor, freedom: int, n: int, *, negligible: Tensor) -> Tensor:
+    """Mean variance inside classes over dimensions: estimated, or else half of that of all `n` shots, or else one."""
     if freedom > 0 and bool(inside.mean() > negligible):
         return inside.mean() / freedom
     total = (inside + across).mean()
-    return total / 2 if bool(total > negligible) else torch.ones_like(total)
+    return total / (2 * (n - 1)) if bool(total > negligible) else torch.ones_like(total)
 
 
 def log_density(x: Tensor, means: Tensor, variances: Tensor) -> Tensor:

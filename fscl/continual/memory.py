@@ -1,11 +1,43 @@
 """The replay memory: shots of earlier tasks, kept as uint8 images, within bounds that are never exceeded."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from fscl.data.pool import Examples
 
 LABEL_BYTES = torch.int64.itemsize
+
+
+@dataclass(frozen=True)
+class ReplaySet:
+    """What a task is learned from: network inputs with their images and labels, and how batches are drawn.
+
+    Attributes:
+        own: the classes of the task itself.
+        batch_size: images in a batch at most.
+        order: draws the batches, and whatever else is random in learning the task.
+    """
+
+    x: Tensor
+    images: Tensor
+    y: Tensor
+    own: Tensor
+    batch_size: int
+    order: torch.Generator
+
+    def batch(self) -> Tensor | None:
+        """Positions of the next batch: whole classes in random order, the task's own first; None for everything."""
+        if self.batch_size >= len(self.y):
+            return None
+        turn = torch.randperm(int(self.y.max()) + 1, generator=self.order)
+        turn[self.own] -= len(turn)
+        in_turn = torch.argsort(turn[self.y], stable=True)
+        if turn[self.y[in_turn[self.batch_size]]] == turn[self.y[in_turn[self.batch_size - 1]]]:
+            cut = turn[self.y[in_turn[self.batch_size]]]  # the class in which the batch would end: left out as a whole
+            return in_turn[: int((turn[self.y] < cut).sum())]
+        return in_turn[: self.batch_size]
 
 
 class ReplayMemory:
@@ -25,6 +57,10 @@ class ReplayMemory:
 
     def __len__(self) -> int:
         return 0 if self.stored is None else len(self.stored)
+
+    @property
+    def keeps_nothing(self) -> bool:
+        return 0 in (self.per_class, self.max_images, self.max_bytes)
 
     @property
     def n_bytes(self) -> int:
@@ -50,7 +86,9 @@ class ReplayMemory:
 
     def tensors(self) -> dict[str, Tensor]:
         """What is held, by name, for storage."""
-        return {} if self.stored is None else {"images": self.stored.images, "labels": self.stored.labels}
+        return (
+            {} if self.stored is None else {"images": self.stored.images.clone(), "labels": self.stored.labels.clone()}
+        )
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Hold what `tensors` returned."""

@@ -166,6 +166,15 @@ def find_method(name: str) -> Method:
     return METHODS[row]
 
 
+def with_changes(dials: Dials, given: Dials) -> Dials:
+    """`dials` with those that were set in `given`; of the generator likewise only what was set."""
+    changes = {key: getattr(given, key) for key in given.model_fields_set}
+    if "generator" in changes:
+        inner = {key: getattr(given.generator, key) for key in given.generator.model_fields_set}
+        changes["generator"] = dials.generator.model_copy(update=inner)
+    return dials.model_copy(update=changes)
+
+
 def make_learner(name: str, network: Network, *, seed: int, dials: Mapping[str, Any] | None = None) -> ContinualLearner:
     """A fresh learner by name, with some of its dials set otherwise.
 
@@ -173,7 +182,7 @@ def make_learner(name: str, network: Network, *, seed: int, dials: Mapping[str, 
     """
     method = find_method(name)
     if method.dials is not None:
-        chosen = Dials.model_validate(method.dials.model_dump() | dict(dials or {}))
+        chosen = with_changes(method.dials, Dials.model_validate(dials or {}))
         return Consolidation(network, chosen, seed=seed, name=name)
     if dials:
         raise MisuseError(f"method {name!r} has no dials, but got {', '.join(dials)}.")

@@ -18,7 +18,7 @@ Departs from the papers:
   importance, around the mean of the old weights that it weighs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -120,7 +120,7 @@ def accumulated(
 ) -> Params:
     """Importance over all tasks: a sum in which earlier ones count `decay` times less each time, or the plain mean."""
     if how == "mean":
-        return {name: (tensor * n_tasks + found[name]) / (n_tasks + 1) for name, tensor in total.items()}
+        return {name: ((t * n_tasks + found[name]) / (n_tasks + 1)).clamp_min(0) for name, t in total.items()}
     return {name: (decay * tensor + found[name]).clamp_min(0) for name, tensor in total.items()}
 
 
@@ -134,10 +134,10 @@ def weighed_anchor(
     }
 
 
-def expected_gradient(loss: Tensor, params: Params) -> Iterator[tuple[str, Tensor]]:
-    """Name and size of the gradient of each tensor."""
+def gradient_sizes(loss: Tensor, params: Params) -> Params:
+    """The absolute gradient of each weight."""
     grads = torch.autograd.grad(loss, list(params.values()))
-    return ((name, grad.abs()) for name, grad in zip(params, grads, strict=True))
+    return {name: grad.abs() for name, grad in zip(params, grads, strict=True)}
 
 
 def _zeros(params: Mapping[str, Tensor]) -> Params:

@@ -3,6 +3,7 @@
 Defaults < file < `key=value` overrides. A misspelt key or name is answered with the nearest known one.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fscl.continual.consolidation import Dials
-from fscl.continual.methods import METHODS, find_method
+from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
@@ -27,7 +28,9 @@ from fscl.nets.network import check_width
 from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
-REPLAY_BY_NATURE = ("joint", "naive", "replay")  # methods that are nothing without earlier examples
+OVERRIDE = re.compile(r'((?:"[^"]*"|[^".=]*)(?:\.(?:"[^"]*"|[^".=]*))*)=(.*)', re.DOTALL)
+KEY_PART = re.compile(r'(?:^|\.)\s*(?:"([^"]*)"\s*|([^".]*))')
+REPLAY_BY_NATURE = ("joint", "naive", "replay", "gr")  # methods that are nothing without earlier examples
 QUICK_STOP_LOSS = 0.3  # how far the loss falls before a `quick` run holds the embedding still
 
 
@@ -150,7 +153,7 @@ class Config(_Section):
         for section in dict.fromkeys(("all", row, method)):
             given = self.dials.get(section)
             if given is not None:
-                dials = dials.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+                dials = with_changes(dials, given)
         return dials
 
     def resolved(self) -> dict[str, Any]:
@@ -192,13 +195,15 @@ class Plan:
     name: str
     configs: tuple[Config, ...]
 
-    def folders(self, out: Path, part: str | None = None) -> list[tuple[Config, Path]]:
-        """Where each (or one `part` alone) goes: into `out`, or into a folder of its own there."""
+    def folders(self, out: Path | None = None, part: str | None = None) -> list[tuple[Config, Path]]:
+        """Where each goes: one configuration, or one `part` alone, into `out`; several into folders of their own there."""
         named = {config.name: config for config in self.configs}
         if part is not None and part not in named:
             raise unknown_name(f"part of {self.name}", part, named)
-        chosen = self.configs if part is None else (named[part],)
-        return [(config, out if len(self.configs) == 1 else out / config.name) for config in chosen]
+        if part is not None and out is not None:
+            return [(named[part], out)]
+        chosen, place = self.configs if part is None else (named[part],), out or Path("runs") / self.name
+        return [(config, place if len(self.configs) == 1 else place / config.name) for config in chosen]
 
 
 def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
@@ -215,6 +220,8 @@ def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
         raise ConfigError(
             f"{name_or_path} has parts, so it needs a name, parts that are tables with config and name, and nothing else."
         )
+    if len({part["name"] for part in parts}) < len(parts):
+        raise ConfigError(f"{name_or_path} has two parts of the same name; each needs its own.")
     given = list(overrides)
     return Plan(str(content["name"]), tuple(_part(dict(part), given) for part in parts))
 
@@ -280,9 +287,10 @@ def _parse(source: str, text: str) -> dict[str, Any]:
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    found = OVERRIDE.fullmatch(override)
+    key, value = found.groups() if found else ("", "")
+    parts = [quoted or bare.strip() for quoted, bare in KEY_PART.findall(key)]
+    if not all(parts) or not parts:
         raise ConfigError(f"the override {override!r} is not of the form key=value, such as stream.n_tasks=5.")
     try:
         table = tomllib.loads(f"value = {value}")

@@ -91,12 +91,14 @@ def sentences(table: SummaryTable, pool: str) -> list[str]:
     return [asked, f"After {when}, {'; '.join(answers)}.", *_comparison(table)]
 
 
-def run_command(config: dict[str, Any], folder: str) -> str | None:
-    """The command that makes this run from a shipped configuration; None where only the listing can."""
+def run_command(config: dict[str, Any], folder: str | None) -> str | None:
+    """The command that makes this run from a shipped configuration (in its usual folder unless one is given); None where
+    only the listing can."""
+    out = [] if folder is None else ["--out", folder]
     name = str(config["name"])
     for plan in _plans_with(name):
         if any(part.resolved() == config for part in load_plan(plan).configs):
-            return shlex.join(["fscl", "run", plan, "--part", name, "--out", folder])
+            return shlex.join(["fscl", "run", plan, "--part", name, *out])
     if name not in shipped_configs() or _plans_with(name):
         return None
     shipped = load_config(name).resolved()
@@ -110,7 +112,7 @@ def run_command(config: dict[str, Any], folder: str) -> str | None:
             return None
     except ConfigError:
         return None
-    return shlex.join(["fscl", "run", name, *overrides, "--out", folder])
+    return shlex.join(["fscl", "run", name, *overrides, *out])
 
 
 def _plans_with(name: str) -> list[str]:

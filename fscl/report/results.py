@@ -26,6 +26,7 @@ class Outcome:
     restricted: Matrix
     confusion: Matrix
     learn_seconds: tuple[float, ...]
+    predict_seconds: tuple[float, ...]
     peak_memory_bytes: int
 
 
@@ -95,5 +96,6 @@ def _outcome(entry: dict[str, Any]) -> Outcome:
         restricted=matrix_from_rows(result["restricted"]),
         confusion=np.array(result["confusion"], dtype=np.float64),
         learn_seconds=tuple(float(seconds) for seconds in cost["learn_seconds"]),
+        predict_seconds=tuple(float(seconds) for seconds in cost["predict_seconds"]),
         peak_memory_bytes=int(cost["peak_memory_bytes"]),
     )

@@ -48,6 +48,7 @@ class Row:
         difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
         early, early_difference: the same as final and difference, at each of the table's `at_classes`.
         learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
+        answer_ms: milliseconds to answer for one image, mean over all that were asked.
         peak_memory: bytes, the highest over sequences; None where it was not measured.
     """
 
@@ -61,6 +62,7 @@ class Row:
     bwt_own: Interval
     difference: Interval | None
     learn_seconds: float
+    answer_ms: float
     peak_memory: int | None
     early: tuple[Interval, ...] = ()
     early_difference: tuple[Interval | None, ...] = ()
@@ -154,6 +156,7 @@ def print_table(table: SummaryTable, console: Console) -> None:
         columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
     columns.append(("forgetting", lambda row: show(row.forgetting)))
     columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
+    columns.append(("ms/image", lambda row: show_seconds(row.answer_ms)))
     if table.unfinished:
         columns.append(("n", lambda row: str(row.n_sequences)))
     body.add_column("method", overflow="fold")
@@ -179,7 +182,13 @@ def write_csv(table: SummaryTable, path: Path) -> None:
     header = ["method", "n_sequences"]
     for name in intervals:
         header += [f"{name}_{_UNITS[name]}", f"{name}_half_width"]
-    header += ["difference_to", "difference_excludes_zero", "learn_seconds_per_task", "peak_memory_bytes"]
+    header += [
+        "difference_to",
+        "difference_excludes_zero",
+        "learn_seconds_per_task",
+        "answer_ms_per_image",
+        "peak_memory_bytes",
+    ]
     for n_classes in table.at_classes:
         header += [f"A_{n_classes}_top1_percent", f"A_{n_classes}_half_width"]
         header += [f"A_{n_classes}_difference_points", f"A_{n_classes}_difference_half_width"]
@@ -196,7 +205,7 @@ def write_csv(table: SummaryTable, path: Path) -> None:
             "" if row.difference is None else table.reference,
             ("yes" if row.differs else "no") if compared else "",
         ]
-        line += [_number(row.learn_seconds), "" if row.peak_memory is None else row.peak_memory]
+        line += [_number(row.learn_seconds), _number(row.answer_ms), "" if row.peak_memory is None else row.peak_memory]
         for early, difference in zip(row.early, row.early_difference, strict=True):
             for found in (early, difference):
                 line += ["", ""] if found is None else [_number(found.mean), _number(found.half_width)]
@@ -225,7 +234,7 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
     seconds = [second for outcome in outcomes for second in outcome.learn_seconds]
     compared = has_reference and method != results.reference
     reference = results.outcomes.get(results.reference, {})
-    moments = [n_classes // results.stream.n_way for n_classes in _early(results)]
+    moments = [n_classes // results.stream.n_way * results.stream.interval for n_classes in _early(results)]
     return Row(
         method=method,
         n_sequences=len(outcomes),
@@ -237,10 +246,17 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
         bwt_own=over_sequences(backward_transfer, lambda outcome: outcome.restricted),
         difference=_paired(finished, reference) if compared else None,
         learn_seconds=float(np.mean(seconds)) if seconds else float("nan"),
+        answer_ms=_answer_ms(results.stream, outcomes),
         peak_memory=max((outcome.peak_memory_bytes for outcome in outcomes), default=0) or None,  # 0: not measured
         early=tuple(over_sequences(partial(_after, n_tasks=t), lambda outcome: outcome.top1) for t in moments),
         early_difference=tuple(_paired(finished, reference, t) if compared else None for t in moments),
     )
+
+
+def _answer_ms(stream: StreamSpec, outcomes: list[Outcome]) -> float:
+    """After task t, the queries of t tasks are asked."""
+    n_asked = sum(range(1, stream.n_tasks + 1)) * stream.n_way * stream.n_query * len(outcomes)
+    return 1000 * sum(sum(outcome.predict_seconds) for outcome in outcomes) / n_asked if outcomes else float("nan")
 
 
 def _show_early(row: Row, place: int) -> str:
