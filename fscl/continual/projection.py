@@ -20,7 +20,7 @@ from fscl.nets.network import Network
 from fscl.rng import generator
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 6))
-FIRST_STRENGTH = 10.0  # the middle of them, until a task has shots to choose by
+FIRST_STRENGTH = 0.1  # until a task has shots to choose by: one shot a class is best told by interpolation
 
 
 class RandomProjection(FrozenFeatures):

@@ -31,7 +31,7 @@ MAX_CONFIG_BYTES = 2**20
 OVERRIDE = re.compile(r'((?:"[^"]*"|[^".=]*)(?:\.(?:"[^"]*"|[^".=]*))*)=(.*)', re.DOTALL)
 KEY_PART = re.compile(r'(?:^|\.)\s*(?:"([^"]*)"\s*|([^".]*))')
 REPLAY_BY_NATURE = ("joint", "naive", "replay", "gr")  # methods that are nothing without earlier examples
-QUICK_STOP_LOSS = 0.3  # how far the loss falls before a `quick` run holds the embedding still
+QUICK_STOP_LOSS = 0.05  # of the cross-entropy; below it a `quick` run holds the embedding still
 
 
 def _known_method(name: str) -> str:
@@ -96,7 +96,8 @@ class RunConfig(_Section):
 
     Attributes:
         methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for dials of its own.
-        preset: "paper" takes every step; in "quick" the embedding stands still once its loss has converged.
+        preset: "paper" takes every step; in "quick" the embedding stands still for the rest of a task once its cross-entropy
+            is below QUICK_STOP_LOSS, and the head learns on.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end.
     """
 
