@@ -11,11 +11,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from rich.console import Console
 
+from fscl.data.pool import Examples
 from fscl.errors import RunError, StorageError
-from fscl.experiment.config import load_config, make_config
+from fscl.experiment.config import load_config, load_plan, make_config
 from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.sheet import save_sheet
 from fscl.report.figures import _spread, accuracy_svg
 from fscl.report.page import run_command, shown_path, toml_listing, write_report
 from fscl.report.results import read_results
@@ -364,3 +367,45 @@ def test_names_at_the_ends_of_lines_are_moved_apart_but_keep_their_order() -> No
     assert all(above - below > 0.06 for below, above in pairwise(places))
     assert places[0] == 0.1
     assert places[-1] == 1.0
+
+
+def test_accuracy_along_the_way_is_shown_in_every_form(tmp_path: Path) -> None:
+    record = make_run(tmp_path, {"tsc": GOOD, "joint": FAIR}, run={"at_classes": [2, 4]})
+    table = summary_table(record)
+    assert table.at_classes == (2,)  # the end has a column of its own
+    tsc, joint = table.rows
+    assert (tsc.early[0].mean, joint.early[0].mean) == (pytest.approx(100), pytest.approx(90))
+    assert tsc.early_difference[0] is not None
+    assert tsc.early_difference[0].mean == pytest.approx(10)
+    assert joint.early_difference == (None,)
+    text = text_of(record)
+    assert "A_2" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "2 classes, %" in page_of(record)
+    write_csv(table, tmp_path / "t.csv")
+    with (tmp_path / "t.csv").open() as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    assert rows["tsc"]["A_2_top1_percent"] == "100.0000"
+    assert rows["tsc"]["A_2_difference_points"] == "10.0000"
+    assert rows["joint"]["A_2_difference_points"] == ""
+    assert float(rows["tsc"]["answer_ms_per_image"]) == pytest.approx(1000 * 2 / (3 * 2 * 5), abs=1e-3)
+
+
+def test_a_sheet_of_generated_images_is_part_of_the_page(tmp_path: Path) -> None:
+    record = make_run(tmp_path, {"gr": GOOD, "joint": FAIR})
+    assert "Generated images" not in page_of(record)
+    record.sheet_path("gr").parent.mkdir()
+    record.sheet_path("gr").write_bytes(b"<script>")
+    assert "Generated images" not in page_of(record)  # no PNG
+    pixels = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    save_sheet(record.sheet_path("gr"), Examples(pixels, torch.tensor([0, 1])), Examples(pixels, torch.tensor([0, 1])))
+    page = page_of(record)
+    assert "Generated images" in page
+    assert "data:image/png;base64,iVBOR" in page
+
+
+def test_the_command_of_a_part_names_its_plan_and_its_own_folder() -> None:
+    (part,) = [config for config in load_plan("omniglot-table2").configs if config.name == "omniglot-table2-maml"]
+    expected = "fscl run omniglot-table2 --part omniglot-table2-maml --out runs/x"
+    assert run_command(part.resolved(), "runs/x") == expected
+    assert run_command(part.model_copy(update={"seed": 5}).resolved(), "runs/x") is None

@@ -154,7 +154,8 @@ def print_table(table: SummaryTable, console: Console) -> None:
     columns.append(("final A", lambda row: show(row.final)))
     if table.has_reference:
         columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
-    columns.append(("forgetting", lambda row: show(row.forgetting)))
+    if not table.at_classes:  # there is no room for both
+        columns.append(("forgetting", lambda row: show(row.forgetting)))
     columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
     columns.append(("ms/image", lambda row: show_seconds(row.answer_ms)))
     if table.unfinished:
