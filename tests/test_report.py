@@ -14,12 +14,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from fscl.continual.methods import METHODS
 from fscl.data.pool import Examples
 from fscl.errors import RunError, StorageError
 from fscl.experiment.config import load_config, load_plan, make_config
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.sheet import save_sheet
-from fscl.report.figures import _spread, accuracy_svg
+from fscl.report.figures import LABEL_GAP, _spread, accuracy_svg, bands_shown
 from fscl.report.page import run_command, shown_path, toml_listing, write_report
 from fscl.report.results import read_results
 from fscl.report.tables import Row, SummaryTable, print_table, show, summary_table, write_csv
@@ -363,10 +364,23 @@ def test_an_absolute_path_is_cut_to_its_last_part(given: str, shown: str) -> Non
 
 
 def test_names_at_the_ends_of_lines_are_moved_apart_but_keep_their_order() -> None:
-    places = _spread([0.1, 0.11, 0.98, 0.99, 1.0])
+    places = _spread([0.1, 0.11, 0.98, 0.99, 1.0], LABEL_GAP)
     assert all(above - below > 0.06 for below, above in pairwise(places))
     assert places[0] == 0.1
     assert places[-1] == 1.0
+
+
+def test_with_many_methods_every_line_is_named_and_bands_are_left_out(tmp_path: Path) -> None:
+    few = read_results(make_run(tmp_path / "few", {"tsc": GOOD, "joint": FAIR}))
+    names = [name for name in METHODS if name != "joint"]
+    many = read_results(make_run(tmp_path / "many", {"joint": FAIR, **dict.fromkeys(names, GOOD)}))
+    heights = [float(re.findall(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', accuracy_svg(run))[0]) for run in (few, many)]
+    assert heights[1] > 1.2 * heights[0]
+    assert (bands_shown(few), bands_shown(many)) == (True, False)
+    places = _spread([0.5] * len(METHODS), LABEL_GAP * heights[0] / heights[1])
+    assert places[0] >= 0
+    assert places[-1] <= 1
+    assert "Bands are 95 %" not in page_of(RunRecord(tmp_path / "many"))
 
 
 def test_accuracy_along_the_way_is_shown_in_every_form(tmp_path: Path) -> None:

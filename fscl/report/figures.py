@@ -30,6 +30,8 @@ SVG = "http://www.w3.org/2000/svg"
 XLINK = "http://www.w3.org/1999/xlink"
 WIDTH = 7.6  # inches; of all figures, so that their letters are equally large in the page
 LABEL_GAP = 0.062  # of the height of the axes, between two names at the ends of lines
+NAMES_THAT_FIT = 15  # beside axes of the usual height; with more methods a figure is higher
+MOST_BANDS = 8  # with more methods than this, bands would hide each other
 
 Values = NDArray[np.float64]
 
@@ -37,7 +39,7 @@ Values = NDArray[np.float64]
 def accuracy_svg(results: Results) -> str:
     """Accuracy over all classes learned so far, after each task: mean and 95 % band over sequences."""
     with _style():
-        figure = Figure(figsize=(WIDTH, 4.2))
+        figure = Figure(figsize=(WIDTH, 4.2 * _stretch(results)))
         axes = _line_axes(figure)
         steps, meaning = _steps(results)
         lowest, highest = 100.0, 0.0
@@ -46,6 +48,7 @@ def accuracy_svg(results: Results) -> str:
             points = [mean_interval(column) for column in curves.T]
             mean = np.array([point.mean for point in points])
             half = np.nan_to_num([point.half_width for point in points])
+            half = half if bands_shown(results) else np.zeros_like(half)
             _line(axes, number, steps, mean, mean - half, mean + half)
             lowest, highest = min(lowest, *(mean - half)), max(highest, *(mean + half))
         margin = 0.04 * max(highest - lowest, 10)
@@ -61,7 +64,7 @@ def accuracy_svg(results: Results) -> str:
 def seconds_svg(results: Results) -> str:
     """Seconds to learn each task on a logarithmic axis: the mean, and the range from fastest to slowest sequence."""
     with _style():
-        figure = Figure(figsize=(WIDTH, 3.6))
+        figure = Figure(figsize=(WIDTH, 3.6 * _stretch(results)))
         axes = _line_axes(figure)
         axes.set_yscale("log")
         steps = np.arange(1.0, results.stream.n_tasks + 1)
@@ -69,7 +72,9 @@ def seconds_svg(results: Results) -> str:
         for number, method in _with_outcomes(results):
             seconds = np.array([outcome.learn_seconds for outcome in results.outcomes[method].values()])
             seconds = np.where(seconds > 0, seconds, np.nan)  # a clock too coarse to tell has no place on this axis
-            _line(axes, number, steps, seconds.mean(0), seconds.min(0), seconds.max(0))
+            mean = seconds.mean(0)
+            low, high = (seconds.min(0), seconds.max(0)) if bands_shown(results) else (mean, mean)
+            _line(axes, number, steps, mean, low, high)
             shortest, longest = (
                 np.fmin(shortest, np.fmin.reduce(seconds, None)),
                 np.fmax(longest, np.fmax.reduce(seconds, None)),
@@ -173,7 +178,8 @@ def _name_lines(axes: Axes, results: Results) -> None:
         x, y = to_place.transform(np.nan_to_num(np.asarray(line.get_xydata(), dtype=np.float64))[-1])
         ends.append((float(np.clip(y, 0, 1)), float(x), number, method))
     ends.sort()
-    for (height, right, number, method), place in zip(ends, _spread([end[0] for end in ends]), strict=True):
+    places = _spread([end[0] for end in ends], LABEL_GAP / _stretch(results))
+    for (height, right, number, method), place in zip(ends, places, strict=True):
         colour, marker, _ = _look(number)
         thread = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
         key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
@@ -182,15 +188,25 @@ def _name_lines(axes: Axes, results: Results) -> None:
         axes.text(1.065, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
 
 
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Ascending heights moved apart by at least `LABEL_GAP`, kept below the top where there is room."""
+def bands_shown(results: Results) -> bool:
+    """Whether lines have bands around them."""
+    return len(_with_outcomes(results)) <= MOST_BANDS
+
+
+def _stretch(results: Results) -> float:
+    """How much higher than usual a figure is, so that every line can be named."""
+    return max(1.0, len(_with_outcomes(results)) / NAMES_THAT_FIT)
+
+
+def _spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Ascending heights moved apart by at least `gap`, kept below the top where there is room."""
     places = list(heights)
     for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + LABEL_GAP)
-    ceiling = max(1.0, LABEL_GAP * (len(places) - 1))
+        places[i] = max(places[i], places[i - 1] + gap)
+    ceiling = max(1.0, gap * (len(places) - 1))
     for i in reversed(range(len(places))):
         places[i] = min(places[i], ceiling)
-        ceiling = places[i] - LABEL_GAP
+        ceiling = places[i] - gap
     return places
 
 

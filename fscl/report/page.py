@@ -19,7 +19,7 @@ from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError
 from fscl.experiment.config import load_config, load_plan, shipped_configs
 from fscl.experiment.record import RunRecord
-from fscl.report.figures import accuracy_svg, confusion_svg, seconds_svg
+from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg
 from fscl.report.results import Results, read_results
 from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, what_intervals, write_csv
 from fscl.storage import write_bytes
@@ -63,6 +63,7 @@ def render_page(results: Results, table: SummaryTable, folder: str) -> str:
         intervals=what_intervals(table),
         sentences=sentences(table, results.about["data"]["pool"]),
         figures={name: Markup(draw(results)) for name, draw in figures.items()} if results.n_done else {},
+        bands=bands_shown(results),
         sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
         setting=_setting(table),
