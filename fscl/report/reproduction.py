@@ -177,6 +177,8 @@ PAPER = (
         "omniglot-bases-protonet", "Table 3 with a ProtoNet base (the paper's is MAML)", MAML_FIGURES, judged=False
     ),
     PaperTable("omniglot-ablation", "Table 4: β, k and the regulariser; then tsc, part by part", {}),
+    PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
+    PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
     PaperTable("glyphs-to-omniglot", "A change of domain: a base of invented characters, a stream of Omniglot", {}),
 )
 MOMENTS = (30, 50)  # classes, at which the paper gives its figures
