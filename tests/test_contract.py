@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from fscl.continual.base import ContinualLearner, LearnerState
+from fscl.continual.consolidation import Consolidation, Dials
 from fscl.continual.methods import METHODS, make_learner
 from fscl.data.pool import Examples
 from fscl.data.stream import StreamSpec, Task, sample_stream
 from fscl.errors import DataError, StorageError
+from fscl.evaluation.probe import ProbeSpec, make_probe
 from fscl.nets.network import Network, NetworkSpec, init_network
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
@@ -109,6 +111,22 @@ def a_known_class_may_come_again(method: str, network: Network) -> None:
     assert learner.n_classes == 4
 
 
+def probing_reads_the_learner_and_changes_nothing(method: str, network: Network) -> None:
+    spec = ProbeSpec(n_episodes=2, n_way=2, n_shot=2, n_query=3, n_classes=4)
+    learner, probe = taught(method, network, TASKS[:2]), make_probe(POOL, spec, seed=0)
+    before = learner.state()
+    start = learner.starting_point()
+    probe.accuracies(start)
+    student = Consolidation(start, Dials(steps=2, embedding_steps=2, slow_rate=1, learning_rate=0.1), seed=0)
+    student.learn_task(TASKS[0].support)
+    student.predict(POOL.images[:2])
+    after = learner.state()
+    assert before.details == after.details
+    assert before.tensors.keys() == after.tensors.keys()
+    assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+    assert start.spec == network.spec
+
+
 def same_seed_same_bits(method: str, network: Network) -> None:
     one = taught(method, network, TASKS)
     torch.rand(7)  # whatever ran in between
@@ -167,6 +185,7 @@ CONTRACT: list[Callable[[str, Network], None]] = [
     each_class_can_be_predicted_once_it_is_learned,
     one_class_and_one_shot_work,
     a_known_class_may_come_again,
+    probing_reads_the_learner_and_changes_nothing,
     same_seed_same_bits,
     a_saved_learner_learns_the_next_task_identically,
     a_state_is_a_copy,

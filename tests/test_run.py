@@ -329,3 +329,25 @@ def test_progress_is_silent_off_a_terminal_and_full_at_the_end_on_one(capsys: py
         shown = capsys.readouterr()
         assert shown.out == ""
         assert ("100%" in shown.err and "a remark" in shown.err) is not quiet
+
+
+def test_a_run_with_a_probe_records_it_for_every_cell(tmp_path: Path) -> None:
+    probe = {"after": [0, 2], "n_episodes": 3, "n_way": 2, "n_shot": 2, "n_query": 3, "n_classes": 4}
+    config = tiny(probe=probe, run__n_sequences=1)
+    record = run_experiment(config, tmp_path / "run", workers=1)
+    cells = record.cells()
+    assert cells
+    for entry in cells.values():
+        probes = entry["result"]["probes"]
+        assert {name: sorted(found) for name, found in probes.items()} == {"novel": ["0", "2"], "base": ["0", "2"]}
+        assert all(len(shares) == 3 for found in probes.values() for shares in found.values())
+        assert entry["cost"]["probe_seconds"] > 0
+    starts: dict[int, set[tuple[float, ...]]] = {cell.sequence: set() for cell in cells}
+    for cell, entry in cells.items():
+        starts[cell.sequence].add(tuple(entry["result"]["probes"]["novel"]["0"]))
+    assert all(len(found) == 1 for found in starts.values())  # before any task all methods stand at the base
+
+
+def test_a_probe_after_the_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"probe\.after has 9, but a stream has 0 to"):
+        tiny(probe={"after": [0, 9]})

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fscl.data.pool import Examples
 from fscl.errors import DataError, StorageError
+from fscl.nets.network import Network
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class ContinualLearner(ABC):
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:
         """Scores (n, n_classes) of uint8 images; the largest wins. Each image is judged alone."""
+
+    @abstractmethod
+    def starting_point(self) -> Network:
+        """The network that the next task would start from: what learning so far has made of the base. A copy."""
 
     def diagnostics(self) -> dict[str, float]:
         """Numbers about how the last task was learned, for the record; none unless a method has some."""

@@ -18,6 +18,7 @@ jittered shots, a head that starts from class means, a stop at convergence, mini
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -202,6 +203,9 @@ class Consolidation(ContinualLearner):
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
         return linear(self.fast_head, self._embed(images, self.fast, self.statistics))
+
+    def starting_point(self) -> Network:
+        return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=None)
 
     def diagnostics(self) -> dict[str, float]:
         """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser

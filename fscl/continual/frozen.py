@@ -27,6 +27,9 @@ class FrozenFeatures(ContinualLearner):
         self._check_support(support)
         self.learn_features(self.network.embed(support.images), support.labels)
 
+    def starting_point(self) -> Network:
+        return self.network  # a value, and the same for ever
+
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
         return self.score_features(self.network.embed(images))

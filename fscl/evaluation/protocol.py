@@ -4,8 +4,8 @@ The learner gets support sets only. Queries stay here.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from fscl.continual.base import ContinualLearner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.evaluation.metrics import Matrix
+from fscl.evaluation.probe import Probe
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class StreamResult:
         confusion: after the last task, how often true class i (row) was called class j (column).
         diagnostics: for each task, what the learner says of how it went.
         learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
+        probes: for each probe by name, the accuracy of each of its problems after so many tasks.
+        probe_seconds: what probing took in all.
     """
 
     top1: Matrix
@@ -37,6 +40,8 @@ class StreamResult:
     diagnostics: list[dict[str, float]]
     learn_seconds: list[float]
     predict_seconds: list[float]
+    probes: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    probe_seconds: float = 0.0
 
     def result(self) -> dict[str, Any]:
         """The part that depends on nothing but the configuration, as JSON."""
@@ -46,19 +51,27 @@ class StreamResult:
             "restricted": _rows(self.restricted),
             "confusion": [[int(count) for count in row] for row in self.confusion],
             "diagnostics": self.diagnostics,
+            **({"probes": _named(self.probes)} if self.probes else {}),
         }
 
     def cost(self) -> dict[str, Any]:
         """The part that depends on the machine, as JSON."""
-        return {"learn_seconds": self.learn_seconds, "predict_seconds": self.predict_seconds}
+        probing = {"probe_seconds": self.probe_seconds} if self.probes else {}
+        return {"learn_seconds": self.learn_seconds, "predict_seconds": self.predict_seconds, **probing}
 
 
 def evaluate_stream(
-    learner: ContinualLearner, stream: Stream, pool: ClassPool, *, on_task: Callable[[int], None] | None = None
+    learner: ContinualLearner,
+    stream: Stream,
+    pool: ClassPool,
+    *,
+    probes: Mapping[str, Probe] | None = None,
+    on_task: Callable[[int], None] | None = None,
 ) -> StreamResult:
     """Learn every task of `stream` in turn; after each, score the queries of all tasks so far.
 
     Args:
+        probes: by name, what to probe the learner with along the way; see probe.py.
         on_task: called with the number of tasks done.
     """
     n_tasks = len(stream)
@@ -66,6 +79,8 @@ def evaluate_stream(
     n_labels = stream.spec.n_labels
     confusion = np.zeros((n_labels, n_labels))
     diagnostics, learn_seconds, predict_seconds = [], [], []
+    probed: dict[str, dict[int, list[float]]] = {name: {} for name in probes or {}}
+    probe_seconds = _probe(learner, probes or {}, 0, probed)
     for number in range(n_tasks):
         begin = time.perf_counter()
         learner.learn_task(stream.task(pool, number).support)
@@ -81,9 +96,23 @@ def evaluate_stream(
                 np.add.at(confusion, (query.labels.numpy(), scores.argmax(1).numpy()), 1)
         learn_seconds.append(learned - begin)
         predict_seconds.append(time.perf_counter() - learned)
+        probe_seconds += _probe(learner, probes or {}, number + 1, probed)
         if on_task is not None:
             on_task(number + 1)
-    return StreamResult(top1, top5, restricted, confusion, diagnostics, learn_seconds, predict_seconds)
+    return StreamResult(
+        top1, top5, restricted, confusion, diagnostics, learn_seconds, predict_seconds, probed, probe_seconds
+    )
+
+
+def _probe(
+    learner: ContinualLearner, probes: Mapping[str, Probe], n_tasks: int, probed: dict[str, dict[int, list[float]]]
+) -> float:
+    """Probe the learner where its time has come, write the accuracies to `probed`, and say how long it took."""
+    begin = time.perf_counter()
+    for name, probe in probes.items():
+        if n_tasks in probe.spec.after:
+            probed[name][n_tasks] = probe.accuracies(learner.starting_point())
+    return time.perf_counter() - begin
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int) -> float:
@@ -96,6 +125,11 @@ def restricted_accuracy(scores: Tensor, labels: Tensor) -> float:
     """Accuracy when only the classes that occur in `labels` may be answered."""
     own = torch.unique(labels)
     return float((own[scores[:, own].argmax(1)] == labels).double().mean())
+
+
+def _named(probes: dict[str, dict[int, list[float]]]) -> dict[str, dict[str, list[float]]]:
+    """With keys as JSON has them."""
+    return {name: {str(n_tasks): shares for n_tasks, shares in found.items()} for name, found in probes.items()}
 
 
 def _rows(matrix: Matrix) -> list[list[float]]:

@@ -18,6 +18,7 @@ from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
+from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
@@ -126,10 +127,16 @@ class Config(_Section):
     base: BaseConfig = BaseConfig()
     stream: StreamSpec = StreamSpec()
     run: RunConfig = RunConfig()
+    probe: ProbeSpec | None = None
     dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
 
     @model_validator(mode="after")
     def _moments_exist(self) -> "Config":
+        late = [
+            n_tasks for n_tasks in (self.probe.after if self.probe else ()) if not 0 <= n_tasks <= self.stream.n_tasks
+        ]
+        if late:
+            raise ValueError(f"probe.after has {late[0]}, but a stream has 0 to {self.stream.n_tasks} tasks behind it")
         for n_classes in self.run.at_classes:
             if n_classes % self.stream.n_way or n_classes > self.stream.n_labels:
                 raise ValueError(

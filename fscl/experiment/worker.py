@@ -15,10 +15,11 @@ import torch
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
-from fscl.data.pool import ClassPool, Examples
+from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
 from fscl.errors import RunError
+from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
 from fscl.experiment.record import Cell, RunRecord
@@ -51,10 +52,9 @@ def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
 
 
 @cache
-def _material(orders: _Orders) -> tuple[ClassPool, Network]:
+def _material(orders: _Orders) -> tuple[Splits, Network]:
     """Data and base, loaded with the first cell, so that what is wrong with them is told as an error of that cell."""
-    pool = load_splits(orders.config.data).pool(orders.config.run.split)
-    return pool, Network.load(orders.record.network_path)[0]
+    return load_splits(orders.config.data), Network.load(orders.record.network_path)[0]
 
 
 def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
@@ -62,7 +62,8 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     if _orders is None:
         raise RunError("this worker was not set up; it is a fault of fscl.")
     config, record, ticks = _orders.config, _orders.record, _orders.ticks
-    pool, network = _material(_orders)
+    splits, network = _material(_orders)
+    pool = splits.pool(config.run.split)
     stream = Stream.load(record.stream_path(cell.sequence))
     dials = config.dials_of(cell.method)
     learner = make_learner(
@@ -73,12 +74,29 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     )
     _reset_peak_memory()
     outcome = evaluate_stream(
-        learner, stream, pool, on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1))
+        learner,
+        stream,
+        pool,
+        probes=make_probes(config, splits, stream, cell.sequence),
+        on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1)),
     )
     peak = _peak_memory()
     if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
         _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": peak}
+
+
+def make_probes(config: Config, splits: Splits, stream: Stream, sequence: int) -> dict[str, Probe]:
+    """The probes of a sequence, the same for every method: *novel* classes, which the stream does not have, and classes of
+    the *base*, from the training side."""
+    if config.probe is None:
+        return {}
+    of_stream = {name for task in stream.tasks for name in task.classes}
+    pools = {"novel": (splits.pool(config.run.split), of_stream), "base": (splits.train, set[str]())}
+    return {
+        name: make_probe(pool, config.probe, seed=child_seed(config.seed, f"probe-{name}", sequence), without=without)
+        for name, (pool, without) in pools.items()
+    }
 
 
 def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassPool) -> None:
