@@ -380,7 +380,10 @@ def test_with_many_methods_every_line_is_named_and_bands_are_left_out(tmp_path: 
     places = _spread([0.5] * len(METHODS), LABEL_GAP * heights[0] / heights[1])
     assert places[0] >= 0
     assert places[-1] <= 1
-    assert "Bands are 95 %" not in page_of(RunRecord(tmp_path / "many"))
+    page = page_of(RunRecord(tmp_path / "many"))
+    assert "Bands are 95 %" not in page
+    assert "answer most of the test images right; joint answers 80.0" in page.replace("\u00a0", " ")
+    assert f"{len(names)} methods answer more right than joint; the table says by how much" in page
 
 
 def test_accuracy_along_the_way_is_shown_in_every_form(tmp_path: Path) -> None:

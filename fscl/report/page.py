@@ -24,6 +24,8 @@ from fscl.report.results import Results, read_results
 from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, what_intervals, write_csv
 from fscl.storage import write_bytes
 
+MOST_IN_WORDS = 6  # methods whose figures are told in a sentence
+
 
 @dataclass(frozen=True)
 class MethodNote:
@@ -87,9 +89,20 @@ def sentences(table: SummaryTable, pool: str) -> list[str]:
     first, *others = measured
     stream = table.stream
     when = f"{stream.n_labels} classes" if stream.interval == 1 and not stream.overwrite else f"{stream.n_tasks} tasks"
+    if len(measured) > MOST_IN_WORDS:
+        return [asked, f"After {when}, {_best(measured, table.reference)}", *_comparison(table)]
     answers = [f"{first.method} answers {_percent(first)} of the test images right"]
     answers += [f"{row.method} {_percent(row)}" for row in others]
     return [asked, f"After {when}, {'; '.join(answers)}.", *_comparison(table)]
+
+
+def _best(rows: list[Row], reference: str) -> str:
+    """The best of many methods, and the reference; the rest is for the table."""
+    best = sorted(rows, key=lambda row: -row.final.mean)[:3]
+    rest = [row for row in rows if row.method == reference and row not in best]
+    shown = _list([f"{row.method} ({_percent(row)})" for row in best])
+    compared = "".join(f"; {row.method} answers {_percent(row)}" for row in rest)
+    return f"{shown} answer most of the test images right{compared}. The table has them all."
 
 
 def run_command(config: dict[str, Any], folder: str | None) -> str | None:
@@ -158,6 +171,12 @@ def _comparison(table: SummaryTable) -> list[str]:
         if names
     ]
     claims = [f"On the same sequences, {', and '.join(parts)} (differences in percentage points)."] if parts else []
+    if len(better) + len(worse) > MOST_IN_WORDS:
+        counts = [(better, "more"), (worse, "fewer")]
+        told = [f"{_count(len(names), 'method')} answer {how}" for names, how in counts if names]
+        claims = [
+            f"On the same sequences, {' and '.join(told)} right than {table.reference}; the table says by how much."
+        ]
     if open_:
         claims.append(f"No difference from {table.reference} is shown for {_list(open_)}: the interval includes zero.")
     return claims
