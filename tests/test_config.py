@@ -198,12 +198,6 @@ def test_a_quick_run_stops_at_convergence_and_the_record_says_so():
     assert quick.resolved()["dials"]["joint"]["stop_loss"] == QUICK_STOP_LOSS
 
 
-def test_the_table_can_only_show_moments_that_come():
-    assert make_config({"run": {"at_classes": [30, 50]}}).run.at_classes == (30, 50)
-    for n_classes in (7, 55):
-        assert f"run.at_classes has {n_classes}" in problems({"run": {"at_classes": [n_classes]}})[0]
-
-
 def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
     (tmp_path / "one.toml").write_text('name = "one"\n[run]\nmethods = ["tsc"]\nn_sequences = 4\n')
     plan = tmp_path / "both.toml"

@@ -30,7 +30,7 @@ def base(norm: str, backbone: str = "conv4") -> Network:
     return replace(network, statistics=network.freeze_statistics(network.to_input(POOL.images[:60])))
 
 
-SMALL_GENERATOR = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 4}
+SMALL_GENERATOR = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 1}  # as many as shots
 
 
 def fresh(method: str, network: Network, **dials: float) -> ContinualLearner:

@@ -265,9 +265,9 @@ def _show_early(row: Row, place: int) -> str:
 
 
 def _early(results: Results) -> tuple[int, ...]:
-    """The numbers of classes to show besides the end."""
-    asked = results.about["config"]["run"]["at_classes"]
-    return tuple(int(n_classes) for n_classes in asked if int(n_classes) != results.stream.n_labels)
+    """The numbers of classes to show besides the end: those that the stream has at some time."""
+    asked, stream = map(int, results.about["config"]["run"]["at_classes"]), results.stream
+    return tuple(n for n in asked if n < stream.n_labels and n % stream.n_way == 0)
 
 
 def _after(R: Matrix, n_tasks: int) -> float:
