@@ -1,6 +1,6 @@
 """What learning costs as classes pile up: seconds and bytes a task, from 5 to 600 classes of Omniglot.
 
-    python benchmarks/growth.py                     # 120 tasks; about an hour on one core
+    python benchmarks/growth.py                     # 120 tasks: a long run
     python benchmarks/growth.py --tasks 30 --ways bounded means
 
 Three ways to learn the same stream. *full*: `tsc` with 40 steps a task, each of which sees every shot, so that a task costs
