@@ -16,6 +16,8 @@ from fscl import __version__
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fscl.experiment.config import Config
     from fscl.experiment.record import RunRecord
 
@@ -74,13 +76,17 @@ def run(
     out: Out = None,
     workers: Workers = None,
     part: Annotated[str | None, typer.Option(help="One part alone of a configuration that has several.")] = None,
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Another run directory, to take cells from that are the same."),
+    ] = None,
 ) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, overrides or [])
     for each, folder in plan.folders(out, part):
-        _run(each, folder, workers)
+        _run(each, folder, workers, reuse or [])
 
 
 @app.command()
@@ -211,11 +217,11 @@ def data_fetch(name: str) -> None:
     typer.echo(str(fetch(name)))
 
 
-def _run(config: "Config", folder: Path, workers: int | None) -> None:
+def _run(config: "Config", folder: Path, workers: int | None, reuse: "Sequence[Path]" = ()) -> None:
     from fscl.experiment.progress import Reporter
     from fscl.experiment.run import run_experiment
 
-    _show(run_experiment(config, folder, workers=workers, reporter=Reporter()))
+    _show(run_experiment(config, folder, workers=workers, reporter=Reporter(), reuse=reuse))
 
 
 def _show(record: "RunRecord") -> None:

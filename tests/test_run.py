@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fscl.continual.consolidation import Dials
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, DataError, RunError, StorageError
 from fscl.experiment.config import Config, load_config, make_config
@@ -100,6 +101,23 @@ def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: Ru
     assert ended.stdout.splitlines()[-1] == str(cut.folder / "report.html")
     assert cut.results_path.read_bytes() == finished.results_path.read_bytes()
     assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
+
+
+def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
+    finished: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = tiny(name="other", run__methods=["prototypes", "tsc", "replay"], run__n_sequences=4)
+    config = config.model_copy(update={"dials": {**config.dials, "replay": Dials(steps=7)}})
+    record = run_experiment(
+        config, tmp_path / "more", workers=1, reporter=Reporter(quiet=False), reuse=[finished.folder]
+    )
+    mine, theirs = record.cells(), finished.cells()
+    # not those of replay, whose steps are others, and not those of sequence 3
+    assert "6 finished cells are taken over" in capsys.readouterr().err
+    assert all(mine[Cell(method, n)] == theirs[Cell(method, n)] for method in ("tsc", "prototypes") for n in range(3))
+    assert all(mine[Cell("replay", n)]["cost"] != theirs[Cell("replay", n)]["cost"] for n in range(3))
+    alone = run_experiment(config, tmp_path / "alone", workers=1)
+    assert alone.results_path.read_bytes() == record.results_path.read_bytes()
 
 
 def _all_gone(session: int) -> bool:

@@ -157,6 +157,23 @@ class RunRecord:
             found[cell] = entry
         return found
 
+    def take_over(self, other: "RunRecord", plan: list[Cell]) -> int:
+        """Copy from another run the cells of `plan` that would come out the same here; how many there were."""
+        about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
+        taken = 0
+        for cell in plan:
+            if cell in finished and cell not in done and _depends_on(about, cell) == _depends_on(theirs, cell):
+                for mine, their in zip(self.pictures(cell), other.pictures(cell), strict=True):
+                    if their.is_file():
+                        write_bytes(mine, their.read_bytes())
+                self.append(cell, finished[cell]["result"], finished[cell]["cost"])
+                taken += 1
+        return taken
+
+    def pictures(self, cell: Cell) -> list[Path]:
+        """Where a cell leaves images, if it does."""
+        return [self.sheet_path(cell.method)] if cell.sequence == 0 else []
+
     def _identity(self) -> str:
         """What makes this run another than others."""
         about = self.about()
@@ -206,6 +223,24 @@ def _lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
+    """All that a cell's result depends on; None for a sequence that the run does not have."""
+    config, streams = about["config"], about["streams"]
+    if cell.sequence >= len(streams):
+        return None
+    # what these decide for the cell is in the dials of its method, and in the hashes
+    apart = ("name", "run", "stream", "base", "dials")
+    rest = {key: value for key, value in config.items() if key not in apart and value is not None}
+    return {
+        "config": rest,
+        "dials": config["dials"].get(cell.method),
+        "versions": {name: about["versions"].get(name) for name in MUST_NOT_MIX},
+        "data": about["data"]["hash"],
+        "base": about["base"]["hash"],
+        "stream": streams[cell.sequence],
+    }
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ workers: every cell depends on the configuration alone and is computed on one th
 import multiprocessing
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import Queue
@@ -41,9 +42,18 @@ def usable_cores() -> int:
 
 
 def run_experiment(
-    config: Config, folder: Path, *, workers: int | None = None, reporter: Reporter | None = None
+    config: Config,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    reporter: Reporter | None = None,
+    reuse: Sequence[Path] = (),
 ) -> RunRecord:
-    """Run what is not yet done of an experiment, and return its record."""
+    """Run what is not yet done of an experiment, and return its record.
+
+    Args:
+        reuse: other run directories; cells finished there that would come out the same here are copied.
+    """
     configure_process()
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
@@ -64,7 +74,10 @@ def run_experiment(
         for number, stream in enumerate(streams):
             stream.save(record.stream_path(number))
         record.drop_torn_line()
-        plan, done = plan_cells(config), record.cells()
+        plan = plan_cells(config)
+        for other in reuse:
+            reporter.say(f"{record.take_over(RunRecord(other), plan)} finished cells are taken over from {other}.")
+        done = record.cells()
         pending = [cell for cell in plan if cell not in done]
         if pending:
             _compute(config, record, pending, min(workers or usable_cores(), len(pending)), reporter)
