@@ -11,9 +11,13 @@ from fscl.evaluation.metrics import (
     accuracy_curve,
     average_accuracy,
     backward_transfer,
+    backward_transfer_curve,
+    class_accuracies,
     final_accuracy,
     forgetting,
+    forward_transfer,
     mean_interval,
+    old_and_new,
     paired_difference,
 )
 from fscl.evaluation.protocol import restricted_accuracy, top_k_accuracy
@@ -31,6 +35,28 @@ def test_the_accuracy_curve_averages_over_the_tasks_learned_so_far():
 def test_backward_transfer_is_negative_when_accuracy_falls():
     assert backward_transfer(np.array([[0.9, NAN], [0.6, 0.8]])) == pytest.approx(-0.3)
     assert backward_transfer(R) == pytest.approx(((0.7 - 0.9) + (0.5 - 0.8)) / 2)
+
+
+def test_backward_transfer_along_the_stream_ends_where_the_whole_does():
+    assert backward_transfer_curve(R) == pytest.approx([NAN, -0.3, -0.25], nan_ok=True)
+
+
+def test_forward_transfer_is_what_a_task_is_answered_above_chance_before_it_is_learned():
+    assert forward_transfer([None, 0.7, None, 0.5], chance=0.2) == pytest.approx(0.4)
+    assert math.isnan(forward_transfer([None, None], chance=0.2))
+
+
+def test_old_and_new_must_both_be_good_for_their_harmonic_mean():
+    found = old_and_new(R)
+    assert found.old == pytest.approx((0.6 + (0.7 + 0.5) / 2) / 2)
+    assert found.new == pytest.approx((0.8 + 1.0) / 2)
+    assert found.harmonic == pytest.approx((2 * 0.6 * 0.8 / 1.4 + 2 * 0.6 * 1.0 / 1.6) / 2)
+    assert old_and_new(np.array([[1.0, NAN], [0.0, 0.0]])).harmonic == 0
+    assert math.isnan(old_and_new(np.array([[1.0]])).harmonic)
+
+
+def test_class_accuracies_are_the_diagonal_of_the_confusion_matrix_as_shares():
+    assert class_accuracies(np.array([[3.0, 1.0], [4.0, 0.0]])) == pytest.approx([0.75, 0.0])
 
 
 def test_forgetting_counts_from_the_best_a_task_ever_had_before_the_end():

@@ -95,6 +95,16 @@ def test_a_query_does_not_influence_another(probe: Probe):
     torch.testing.assert_close(one, changed)
 
 
+def test_weights_that_were_probed_before_are_not_probed_again(probe: Probe, monkeypatch: pytest.MonkeyPatch):
+    fresh = replace(probe)
+    first = fresh.accuracies(base())
+    monkeypatch.setattr(Probe, "_measure", lambda *_: pytest.fail("measured again"))
+    assert fresh.accuracies(base()) == first
+    other = replace(base(), params={name: tensor + 1 for name, tensor in base().params.items()})
+    with pytest.raises(pytest.fail.Exception, match="measured again"):
+        fresh.accuracies(other)
+
+
 def test_classes_can_be_left_out_and_too_few_are_an_error(small_pool: ClassPool):
     kept = make_probe(small_pool, SPEC, seed=0, without=small_pool.class_names[4:])
     assert len(kept.shots) == 4  # fewer than n_classes: all of them

@@ -5,6 +5,7 @@ and changes nothing. The base network is a value that no learner can change.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,11 @@ class ContinualLearner(ABC):
         """Numbers about how the last task was learned, for the record; none unless a method has some."""
         return {}
 
+    def stored_bytes(self) -> dict[str, int]:
+        """What is kept from task to task, by kind: "weights" to answer with, and where a method has them "memory" (of
+        examples) and "importance" (of weights)."""
+        return {"weights": n_bytes(self.state().tensors.values())}
+
     @abstractmethod
     def state(self) -> LearnerState:
         """A copy of everything learned."""
@@ -76,6 +82,11 @@ class ContinualLearner(ABC):
     def _check_can_predict(self) -> None:
         if self.n_classes == 0:
             raise DataError("nothing was learned yet, so there is nothing to predict; call learn_task first.")
+
+
+def n_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors together; memory that two of them share counts once."""
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
 
 
 def expect_keys(tensors: dict[str, Tensor], keys: set[str], what: str) -> None:

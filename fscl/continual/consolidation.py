@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.base import ContinualLearner, LearnerState, expect_keys
+from fscl.continual.base import ContinualLearner, LearnerState, expect_keys, n_bytes
 from fscl.continual.generator import GeneratorSpec, generate, parameter_counts
 from fscl.continual.memory import ReplayMemory, ReplaySet
 from fscl.continual.objectives import head_of_means, leave_one_out
@@ -135,7 +135,9 @@ class Consolidation(ContinualLearner):
         self.slow_head: Params = empty_head(network.n_features, network.dtype)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
-        self.importance: Params = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
+        self.importance: Params = {}
+        if dials.regulariser not in ("none", "constant"):
+            self.importance = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.weighted: Params = {}  # importance · weights, summed over tasks; for accumulate = "each" alone
         if dials.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
@@ -211,6 +213,12 @@ class Consolidation(ContinualLearner):
         """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser
         pulled in the last step, as a share of the loss's own gradient."""
         return dict(self._said)
+
+    def stored_bytes(self) -> dict[str, int]:
+        apart = ("importance", "weighted")
+        weights = [t for group, params in self._groups().items() if group not in apart for t in params.values()]
+        importance = [*self.importance.values(), *self.weighted.values()]
+        return {"weights": n_bytes(weights), "memory": self.memory.n_bytes, "importance": n_bytes(importance)}
 
     @property
     def _follows_path(self) -> bool:
@@ -396,7 +404,8 @@ class Consolidation(ContinualLearner):
             found = group(part)
             return in_layout({name: found[name] for name in self.network.params})
 
-        self.slow, self.fast, self.importance = weights("slow"), weights("fast"), weights("importance")
+        self.slow, self.fast = weights("slow"), weights("fast")
+        self.importance = weights("importance") if self.importance else {}
         self.weighted = weights("weighted") if self.weighted else {}
         self.slow_head, self.fast_head = group("slow_head"), group("fast_head")
         self.statistics = group("statistics") or None

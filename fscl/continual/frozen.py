@@ -9,7 +9,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner
+from fscl.continual.base import ContinualLearner, n_bytes
 from fscl.data.pool import Examples
 from fscl.nets.fast import class_sums
 from fscl.nets.network import Network
@@ -29,6 +29,10 @@ class FrozenFeatures(ContinualLearner):
 
     def starting_point(self) -> Network:
         return self.network  # a value, and the same for ever
+
+    def stored_bytes(self) -> dict[str, int]:
+        own = super().stored_bytes()
+        return {**own, "weights": own["weights"] + n_bytes(self.network.params.values())}
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()

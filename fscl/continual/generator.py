@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fscl.errors import DataError, Divergence
+from fscl.nets.work import work_is_unknown
 from fscl.rng import generator as named_generator
 
 Shape = tuple[int, int, int, int]
@@ -73,6 +74,7 @@ def generate(images: Tensor, spec: GeneratorSpec, *, seed: int) -> Tensor:
     Both are uint8. The same shots, spec and seed give the same images.
     """
     _check_shots(images)
+    work_is_unknown()
     shots = images.float().div_(127.5).sub_(1)
     weights = _train(shots, spec, seed)
     with torch.no_grad():

@@ -7,7 +7,7 @@ grows with the number of shots, where class means grow with the number of classe
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState, expect_keys
+from fscl.continual.base import LearnerState, expect_keys, n_bytes
 from fscl.continual.frozen import FrozenFeatures
 from fscl.nets.network import Network
 
@@ -23,6 +23,10 @@ class NearestNeighbour(FrozenFeatures):
     @property
     def n_classes(self) -> int:
         return int(self.labels.max()) + 1 if len(self.labels) else 0
+
+    def stored_bytes(self) -> dict[str, int]:
+        examples = n_bytes([self.features, self.labels])
+        return {"weights": super().stored_bytes()["weights"] - examples, "memory": examples}
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
         self.features, self.labels = torch.cat([self.features, features]), torch.cat([self.labels, labels])

@@ -4,6 +4,7 @@
 measured (NaN). All tasks have equally many queries, so means over tasks, classes and images agree.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,45 @@ def forgetting(R: Matrix) -> float:
         return float("nan")
     best = np.array([R[j:-1, j].max() for j in range(len(R) - 1)])
     return float((best - R[-1, :-1]).mean())
+
+
+def backward_transfer_curve(R: Matrix) -> NDArray[np.float64]:
+    """Backward transfer after each task: of the first t tasks alone. NaN for the first."""
+    return np.array([backward_transfer(R[:t, :t]) for t in range(1, len(R) + 1)])
+
+
+def forward_transfer(before: Sequence[float | None], chance: float) -> float:
+    """How much better than chance a task is answered just before it is learned (Lopez-Paz and Ranzato 2017).
+
+    `before[j]` is R[j - 1, j], or None where the task brings classes that could not be answered yet: where all do, as in
+    a stream of new classes, there is nothing to measure (NaN), and a probe tells what earlier tasks are worth to later ones.
+    """
+    known = [accuracy for accuracy in before if accuracy is not None]
+    return float(np.mean(known)) - chance if known else float("nan")
+
+
+@dataclass(frozen=True)
+class OldAndNew:
+    """Accuracy on earlier tasks and on the newest one, and the harmonic mean of the two, which both must be good for."""
+
+    old: float
+    new: float
+    harmonic: float
+
+
+def old_and_new(R: Matrix) -> OldAndNew:
+    """Right after each task from the second on, averaged over those moments; NaN for a single task."""
+    if len(R) < 2:
+        return OldAndNew(float("nan"), float("nan"), float("nan"))
+    old = np.array([R[t, :t].mean() for t in range(1, len(R))])
+    new = np.diag(R)[1:]
+    both = np.divide(2 * old * new, old + new, out=np.zeros_like(old), where=old + new > 0)
+    return OldAndNew(float(old.mean()), float(new.mean()), float(both.mean()))
+
+
+def class_accuracies(confusion: Matrix) -> NDArray[np.float64]:
+    """The share of each class's images that is answered right, in order of arrival."""
+    return np.asarray(np.diag(confusion) / np.maximum(confusion.sum(1), 1))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ Prediction is inductive: with BatchNorm, features are normalised by statistics o
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -26,6 +26,7 @@ from fscl.data.pool import ClassPool, Examples
 from fscl.nets.fast import grow_head
 from fscl.nets.network import Network
 from fscl.rng import child_seed, generator
+from fscl.storage import tensor_digest
 
 PROBE_DIALS = Dials(slow_rate=0.0, embedding_steps=100, steps=500)  # what "network" does to each problem
 
@@ -64,9 +65,19 @@ class Probe:
     queries: Tensor
     problems: Tensor
     seed: int
+    _found: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
 
     def accuracies(self, network: Network) -> list[float]:
-        """The share of queries answered right in each problem, learned from `network`, which is not changed."""
+        """The share of queries answered right in each problem, learned from `network`, which is not changed.
+
+        Weights that were probed before, by another method or after another task, are not probed again.
+        """
+        key = f"{network.spec} {tensor_digest(network.params)}"
+        if key not in self._found:
+            self._found[key] = self._measure(network)
+        return list(self._found[key])
+
+    def _measure(self, network: Network) -> list[float]:
         if self.spec.learn == "network":
             return [self._learned_by_the_network(network, number) for number in range(len(self.problems))]
         known, asked = self._features(network)

@@ -17,6 +17,7 @@ from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
+from fscl.nets.work import counted_work
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class StreamResult:
         learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
         probes: for each probe by name, the accuracy of each of its problems after so many tasks.
         probe_seconds: what probing took in all.
+        before: for each task, the accuracy on it just before it was learned; None where it brings new classes.
+        answers: after the last task, the answer to each query of each task.
+        multiply_adds: for each task, to learn it (nets/work.py); None where nobody counted.
+        stored_bytes: what the learner keeps after the last task, by kind.
     """
 
     top1: Matrix
@@ -42,6 +47,10 @@ class StreamResult:
     predict_seconds: list[float]
     probes: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     probe_seconds: float = 0.0
+    before: list[float | None] = field(default_factory=list)
+    answers: list[list[int]] = field(default_factory=list)
+    multiply_adds: list[int | None] = field(default_factory=list)
+    stored_bytes: dict[str, int] = field(default_factory=dict)
 
     def result(self) -> dict[str, Any]:
         """The part that depends on nothing but the configuration, as JSON."""
@@ -52,12 +61,19 @@ class StreamResult:
             "confusion": [[int(count) for count in row] for row in self.confusion],
             "diagnostics": self.diagnostics,
             **({"probes": _named(self.probes)} if self.probes else {}),
+            **({"before": self.before} if any(accuracy is not None for accuracy in self.before) else {}),
         }
 
     def cost(self) -> dict[str, Any]:
         """The part that depends on the machine, as JSON."""
         probing = {"probe_seconds": self.probe_seconds} if self.probes else {}
-        return {"learn_seconds": self.learn_seconds, "predict_seconds": self.predict_seconds, **probing}
+        return {
+            "learn_seconds": self.learn_seconds,
+            "predict_seconds": self.predict_seconds,
+            "multiply_adds": self.multiply_adds,
+            "stored_bytes": self.stored_bytes,
+            **probing,
+        }
 
 
 def evaluate_stream(
@@ -79,12 +95,22 @@ def evaluate_stream(
     n_labels = stream.spec.n_labels
     confusion = np.zeros((n_labels, n_labels))
     diagnostics, learn_seconds, predict_seconds = [], [], []
+    seen: set[str] = set()
+    before: list[float | None] = []
+    answers: list[list[int]] = []
+    multiply_adds: list[int | None] = []
     probed: dict[str, dict[int, list[float]]] = {name: {} for name in probes or {}}
     probe_seconds = _probe(learner, probes or {}, 0, probed)
     for number in range(n_tasks):
+        task = stream.task(pool, number)
+        known = seen.issuperset(stream.tasks[number].classes)
+        seen.update(stream.tasks[number].classes)
+        before.append(top_k_accuracy(learner.predict(task.query.images), task.query.labels, 1) if known else None)
         begin = time.perf_counter()
-        learner.learn_task(stream.task(pool, number).support)
+        with counted_work() as work:
+            learner.learn_task(task.support)
         learned = time.perf_counter()
+        multiply_adds.append(work.multiply_adds)
         diagnostics.append(learner.diagnostics())
         for earlier in range(number + 1):
             query = stream.task(pool, earlier).query
@@ -94,13 +120,26 @@ def evaluate_stream(
             restricted[number, earlier] = restricted_accuracy(scores, query.labels)
             if number == n_tasks - 1:
                 np.add.at(confusion, (query.labels.numpy(), scores.argmax(1).numpy()), 1)
+                answers.append(scores.argmax(1).tolist())
         learn_seconds.append(learned - begin)
         predict_seconds.append(time.perf_counter() - learned)
         probe_seconds += _probe(learner, probes or {}, number + 1, probed)
         if on_task is not None:
             on_task(number + 1)
     return StreamResult(
-        top1, top5, restricted, confusion, diagnostics, learn_seconds, predict_seconds, probed, probe_seconds
+        top1=top1,
+        top5=top5,
+        restricted=restricted,
+        confusion=confusion,
+        diagnostics=diagnostics,
+        learn_seconds=learn_seconds,
+        predict_seconds=predict_seconds,
+        probes=probed,
+        probe_seconds=probe_seconds,
+        before=before,
+        answers=answers,
+        multiply_adds=multiply_adds,
+        stored_bytes=learner.stored_bytes(),
     )
 
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,20 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         learner,
         stream,
         pool,
-        probes=make_probes(config, splits, stream, cell.sequence),
+        probes=_probes(_orders, cell.sequence),
         on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1)),
     )
     peak = _peak_memory()
     if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
         _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": peak}
+
+
+@lru_cache(maxsize=2)
+def _probes(orders: _Orders, sequence: int) -> dict[str, Probe]:
+    """The probes of a sequence, kept for the next method: where both have the same weights, one answer serves both."""
+    splits, _ = _material(orders)
+    return make_probes(orders.config, splits, Stream.load(orders.record.stream_path(sequence)), sequence)
 
 
 def make_probes(config: Config, splits: Splits, stream: Stream, sequence: int) -> dict[str, Probe]:

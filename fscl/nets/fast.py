@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fscl.nets.work import current_work
+
 Params = dict[str, Tensor]
 
 
@@ -36,7 +38,9 @@ def gradient_step(params: Mapping[str, Tensor], grads: Sequence[Tensor], rate: f
 
 
 def interpolate(start: Mapping[str, Tensor], end: Mapping[str, Tensor], rate: float) -> Params:
-    """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1."""
+    """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1, with nothing kept twice."""
+    if rate == 1:
+        return {name: end[name].detach() for name in start}
     return {name: torch.lerp(tensor, end[name].detach(), rate) for name, tensor in start.items()}
 
 
@@ -65,6 +69,10 @@ def empty_head(n_features: int, dtype: torch.dtype = torch.float32) -> Params:
 
 def linear(head: Mapping[str, Tensor], features: Tensor) -> Tensor:
     """Scores (n, n_rows) of features (n, n_features)."""
+    work = current_work()
+    if work is not None:
+        trained = torch.is_grad_enabled() and (head["weight"].requires_grad, features.requires_grad)
+        work.add(features.numel() * len(head["weight"]) * (1 + sum(trained or ())))
     return torch.nn.functional.linear(features, head["weight"], head["bias"])
 
 

@@ -19,6 +19,7 @@ from fscl.nets.conv4 import Conv4
 from fscl.nets.fast import Params, in_layout
 from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.resnet import ResNet18
+from fscl.nets.work import current_work
 from fscl.storage import load_tensors, save_tensors
 
 BACKBONES: dict[str, type[Conv4 | ResNet18]] = {"conv4": Conv4, "resnet18": ResNet18}
@@ -60,6 +61,20 @@ def _skeleton(spec: NetworkSpec) -> Conv4 | ResNet18:
         if isinstance(layer, BatchNorm):
             layer.key = name
     return module
+
+
+@lru_cache(maxsize=32)
+def multiply_adds(spec: NetworkSpec, trained: bool) -> int:
+    """What one image costs in the convolutions: on its way forward, or (`trained`) forward and backward."""
+    from torch.utils.flop_counter import FlopCounterMode  # rarely needed
+
+    module = _skeleton(spec)
+    x = torch.empty(1, spec.channels, spec.image_size, spec.image_size, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(trained):
+        features = module(x, None, None)
+        if trained:
+            torch.autograd.grad(features.sum(), list(module.parameters()))
+    return int(counter.get_total_flops()) // 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +126,10 @@ class Network:
         Without `statistics`, BatchNorm uses those of `x` (as in training) and writes them to `record` if given.
         """
         weights = dict(self.params if params is None else params)
+        work = current_work()
+        if work is not None:
+            trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in weights.values())
+            work.add(len(x) * multiply_adds(self.spec, trained))
         features: Tensor = functional_call(_skeleton(self.spec), weights, (x, statistics, record))
         return features
 
