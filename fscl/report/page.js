@@ -157,7 +157,7 @@
     let current = points[0];
     svg.addEventListener("focus", () => svg.matches(":focus-visible") && showPoint(svg, points, current));
     svg.addEventListener("blur", hide);
-    follow.push(() => svg.matches(":focus-visible") && showPoint(svg, points, current));
+    follow.push(() => svg.matches(":focus-visible") && marked.length > 0 && showPoint(svg, points, current));
     svg.addEventListener("keydown", (event) => {
       if (!(event.key in MOVES) || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault(); // the page stays where it is
