@@ -17,8 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from fscl.evaluation.metrics import accuracy_curve, mean_interval
+from fscl.report.figure_data import accuracy_lines, confusion_counts, seconds_lines
+from fscl.report.figure_data import steps as _steps
+from fscl.report.figure_data import with_outcomes as _with_outcomes
 from fscl.report.results import Results
+from fscl.report.tips import SVG, add_tips, tip_cells, tip_points
 
 INK = "#010203"  # stands for currentColor until the SVG is written
 COLOURS = ("#0077bb", "#d55e00", "#009e73", "#cc6fa3", "#c48200", "#3d9ad6", "#8c6bb1", INK)  # after Okabe and Ito
@@ -26,7 +29,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (9, 2)))
 DEEP = (0.03, 0.19, 0.42)  # of a confusion matrix; the page turns it light on dark paper
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-SVG = "http://www.w3.org/2000/svg"
 XLINK = "http://www.w3.org/1999/xlink"
 WIDTH = 7.6  # inches; of all figures, so that their letters are equally large in the page
 LABEL_GAP = 0.062  # of the height of the axes, between two names at the ends of lines
@@ -43,13 +45,16 @@ def accuracy_svg(results: Results) -> str:
         axes = _line_axes(figure)
         steps, meaning = _steps(results)
         lowest, highest = 100.0, 0.0
-        for number, method in _with_outcomes(results):
-            curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
-            points = [mean_interval(column) for column in curves.T]
-            mean = np.array([point.mean for point in points])
-            half = np.nan_to_num([point.half_width for point in points])
+        noun = "class" if "classes" in meaning else "task"
+        for line in accuracy_lines(results):
+            mean = line.mean
+            half = np.nan_to_num(line.half_width)
+            texts = [
+                f"{line.method}, {_count(step, noun)}: {_plus_minus(value, width)} %"
+                for step, value, width in zip(steps, mean, line.half_width, strict=True)
+            ]
             half = half if bands_shown(results) else np.zeros_like(half)
-            _line(axes, number, steps, mean, mean - half, mean + half)
+            _line(axes, line.number, steps, mean, mean - half, mean + half, texts)
             lowest, highest = min(lowest, *(mean - half)), max(highest, *(mean + half))
         margin = 0.04 * max(highest - lowest, 10)
         axes.set_ylim(max(lowest, 0) - margin, min(highest, 100) + margin)  # bands end where accuracy does
@@ -69,16 +74,15 @@ def seconds_svg(results: Results) -> str:
         axes.set_yscale("log")
         steps = np.arange(1.0, results.stream.n_tasks + 1)
         shortest, longest = np.inf, 0.0
-        for number, method in _with_outcomes(results):
-            seconds = np.array([outcome.learn_seconds for outcome in results.outcomes[method].values()])
-            seconds = np.where(seconds > 0, seconds, np.nan)  # a clock too coarse to tell has no place on this axis
-            mean = seconds.mean(0)
-            low, high = (seconds.min(0), seconds.max(0)) if bands_shown(results) else (mean, mean)
-            _line(axes, number, steps, mean, low, high)
-            shortest, longest = (
-                np.fmin(shortest, np.fmin.reduce(seconds, None)),
-                np.fmax(longest, np.fmax.reduce(seconds, None)),
-            )
+        for line in seconds_lines(results):
+            texts = [
+                f"{line.method}, task {step:.0f}: {_seconds(mean, fastest, slowest, line.n_sequences)}"
+                for step, mean, fastest, slowest in zip(steps, line.mean, line.low, line.high, strict=True)
+            ]
+            low, high = (line.low, line.high) if bands_shown(results) else (line.mean, line.mean)
+            _line(axes, line.number, steps, line.mean, low, high, texts)
+            shortest = np.fmin(shortest, np.fmin.reduce(line.low, None))
+            longest = np.fmax(longest, np.fmax.reduce(line.high, None))
         if shortest <= longest:
             axes.set_ylim(shortest / 1.4, longest * 1.4)
         few_decades = longest < 300 * shortest
@@ -131,19 +135,6 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _with_outcomes(results: Results) -> list[tuple[int, str]]:
-    return [(number, method) for number, method in enumerate(results.methods) if results.outcomes[method]]
-
-
-def _steps(results: Results) -> tuple[Values, str]:
-    """Where the points stand: at the number of classes where each task brings new ones, else at the task."""
-    stream = results.stream
-    tasks = np.arange(1.0, stream.n_tasks + 1)
-    if stream.interval == 1 and not stream.overwrite:
-        return tasks * stream.n_way, "number of classes learned"
-    return tasks, "number of tasks learned"
-
-
 def _line_axes(figure: Figure) -> Axes:
     axes = figure.add_axes((0.085, 0.13, 0.745, 0.84))
     axes.spines[["top", "right"]].set_visible(False)
@@ -154,7 +145,10 @@ def _line_axes(figure: Figure) -> Axes:
     return axes
 
 
-def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values) -> None:
+def _line(
+    axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values, texts: Sequence[str] = ()
+) -> None:
+    """A line with its band; `texts` is what its points say when pointed at, if anything."""
     colour, marker, dashes = _look(number)
     if len(steps) == 1:
         steps = steps + 0.07 * number  # side by side, with bars for bands
@@ -163,6 +157,20 @@ def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, hig
     line.set(gid=f"line-{number}", markevery=(_every(len(steps)) - 1, _every(len(steps))))
     if len(steps) > 1 and not np.array_equal(low, high, equal_nan=True):
         axes.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
+    if texts:
+        tip_points(axes, steps, mean, texts)
+
+
+def _count(n: float, noun: str) -> str:
+    return f"1 {noun}" if n == 1 else f"{n:.0f} {'classes' if noun == 'class' else noun + 's'}"
+
+
+def _plus_minus(mean: float, half_width: float) -> str:
+    return f"{mean:.1f}" if np.isnan(half_width) else f"{mean:.1f} ± {half_width:.1f}"
+
+
+def _seconds(mean: float, low: float, high: float, n_sequences: int) -> str:
+    return f"{mean:.3g} s" if n_sequences == 1 else f"{mean:.3g} s ({low:.3g} to {high:.3g})"
 
 
 def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
@@ -223,7 +231,7 @@ def _every(n: int) -> int:
 
 
 def _confusion(axes: Axes, results: Results, method: str) -> None:
-    counts = np.sum([outcome.confusion for outcome in results.outcomes[method].values()], axis=0)
+    counts = confusion_counts(results, method)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     n, n_way = len(shares), results.stream.n_way
     # Few classes keep sharp squares; of very many, a pixel of the screen shows the mean of several.
@@ -233,6 +241,8 @@ def _confusion(axes: Axes, results: Results, method: str) -> None:
     for edge in range(apart, n, apart):
         axes.axhline(edge, color=INK, alpha=0.25, linewidth=0.4)
         axes.axvline(edge, color=INK, alpha=0.25, linewidth=0.4)
+    right = 100 * np.trace(counts) / max(counts.sum(), 1)
+    tip_cells(axes, counts, f"{method}: {right:.1f} % of the images answered right")
     axes.set_title(method, fontsize=10, pad=4, parse_math=False)
     axes.set_xticks(range(0, n + 1, every))
     axes.set_yticks(range(0, n + 1, every))
@@ -270,7 +280,17 @@ def _to_svg(figure: Figure, name: str, title: str) -> str:
     root.set("role", "img")
     root.set("aria-label", title)
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    add_tips(figure, root)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def stand_alone(svg: str) -> str:
+    """The same figure as a file of its own, which has a size; its ink is then black, the default of `currentColor`."""
+    root = ElementTree.fromstring(svg)
+    _, _, width, height = root.attrib["viewBox"].split()
+    root.set("width", f"{width}pt")
+    root.set("height", f"{height}pt")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _rewrite(key: str, value: str, name: str) -> str:

@@ -1,30 +1,51 @@
-"""A run as one HTML file that needs nothing else: no network, no script, no font.
+"""A run as one HTML file that needs nothing else: no network, no font, no other file; its script is part of it.
 
 Same run directory, same bytes: the page carries no time and no path of the machine that wrote it.
 """
 
 import base64
+import hashlib
 import json
+import math
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError
+from fscl.evaluation.metrics import Interval
 from fscl.experiment.config import load_config, load_plan, shipped_configs
 from fscl.experiment.record import RunRecord
-from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg
+from fscl.report.figure_data import Rows, accuracy_rows, confusion_rows, seconds_rows, to_csv
+from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg, stand_alone
+from fscl.report.latex import latex_table
 from fscl.report.results import Results, read_results
-from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, what_intervals, write_csv
+from fscl.report.tables import ACCURACY, Row, SummaryTable, csv_text, show, show_seconds, summarise, what_intervals
 from fscl.storage import write_bytes
 
 MOST_IN_WORDS = 6  # methods whose figures are told in a sentence
+MOST_IN_LINK = 2**20  # characters; browsers refuse to save much longer links
+FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Rows]]] = {
+    "accuracy": (accuracy_svg, accuracy_rows),
+    "confusion": (confusion_svg, confusion_rows),
+    "seconds": (seconds_svg, seconds_rows),
+}
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure, and the numbers it shows as the text of a CSV file."""
+
+    svg: str
+    data: str
 
 
 @dataclass(frozen=True)
@@ -38,25 +59,38 @@ class MethodNote:
 
 
 def write_report(record: RunRecord, out: Path | None = None) -> Path:
-    """Write `report.html` and `table.csv` into `out`, or into the run directory, and return the path of the page."""
+    """Write the page, the table and the figures into `out`, or into the run directory, and return the path of the page."""
     results = read_results(record)
     table = summarise(results)
     folder = record.folder if out is None else out
     page = folder / "report.html"
-    write_csv(table, folder / "table.csv")
-    write_bytes(page, render_page(results, table, shown_path(str(record.folder))).encode())
+    figures = draw_figures(results)
+    texts = {"table.csv": csv_text(table), "table.tex": latex_table(table)}
+    for name, figure in figures.items():
+        texts |= {f"figures/{name}.svg": stand_alone(figure.svg), f"figures/{name}.csv": figure.data}
+    for name, text in texts.items():
+        write_bytes(folder / name, text.encode())
+    write_bytes(page, render_page(results, table, figures, shown_path(str(record.folder))).encode())
     return page
 
 
-def render_page(results: Results, table: SummaryTable, folder: str) -> str:
+def draw_figures(results: Results) -> dict[str, DrawnFigure]:
+    """The figures by name; none where nothing has finished."""
+    if not results.n_done:
+        return {}
+    return {name: DrawnFigure(draw(results), to_csv(rows(results))) for name, (draw, rows) in FIGURES.items()}
+
+
+def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnFigure], folder: str) -> str:
     """The page as text; `folder` is what the commands in it call the run directory."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["interval"] = lambda value: _typeset(show(value))
     environment.filters["signed"] = lambda value: _typeset(show(value, signed=True))
     environment.filters["seconds"] = lambda value: _typeset(show_seconds(value))
     environment.filters["mebibytes"] = lambda value: "–" if value is None else f"{value / 2**20:,.0f}"
+    environment.filters["value"] = _value
+    script = (files("fscl.report") / "page.js").read_text("utf-8")
     template = environment.from_string((files("fscl.report") / "page.html.j2").read_text("utf-8"))
-    figures = {"accuracy": accuracy_svg, "confusion": confusion_svg, "seconds": seconds_svg}
     return template.render(
         table=table,
         about=results.about,
@@ -64,7 +98,12 @@ def render_page(results: Results, table: SummaryTable, folder: str) -> str:
         accuracy=ACCURACY,
         intervals=what_intervals(table),
         sentences=sentences(table, results.about["data"]["pool"]),
-        figures={name: Markup(draw(results)) for name, draw in figures.items()} if results.n_done else {},
+        figures={name: Markup(figure.svg) for name, figure in figures.items()},
+        figure_links={name: _link("text/csv", figure.data) for name, figure in figures.items()},
+        csv_link=_link("text/csv", csv_text(table)),
+        latex_link=_link("application/x-tex", latex_table(table)),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         bands=bands_shown(results),
         sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
@@ -246,6 +285,18 @@ def _key(key: str) -> str:
 def _toml(value: Any) -> str:
     """A JSON value without objects; JSON and TOML agree on those."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def _value(number: Interval | float | None) -> Markup:
+    """The attribute of a cell by which its column sorts; none where nothing was measured."""
+    mean = number.mean if isinstance(number, Interval) else number
+    return Markup("") if mean is None or math.isnan(mean) else Markup(f' data-value="{mean!r}"')
+
+
+def _link(kind: str, text: str) -> str | None:
+    """A link that holds a whole file; None where the file is too long for one."""
+    link = f"data:{kind};charset=utf-8,{quote(text, safe=',:;=@/')}"
+    return link if len(link) <= MOST_IN_LINK else None
 
 
 def _typeset(number: str) -> str:

@@ -178,6 +178,11 @@ def print_table(table: SummaryTable, console: Console) -> None:
 
 
 def write_csv(table: SummaryTable, path: Path) -> None:
+    """Every number of the table as a file."""
+    write_bytes(path, csv_text(table).encode())
+
+
+def csv_text(table: SummaryTable) -> str:
     """Every number of the table; empty where nothing was measured."""
     intervals = [field.name for field in fields(Row) if field.name in _UNITS]
     header = ["method", "n_sequences"]
@@ -211,7 +216,7 @@ def write_csv(table: SummaryTable, path: Path) -> None:
             for found in (early, difference):
                 line += ["", ""] if found is None else [_number(found.mean), _number(found.half_width)]
         writer.writerow(line)
-    write_bytes(path, text.getvalue().encode())
+    return text.getvalue()
 
 
 _UNITS = {
