@@ -85,7 +85,9 @@ def test_links_hold_the_files_that_lie_beside_the_page(record: RunRecord) -> Non
         "toy.csv": "table.csv",
         "toy.tex": "table.tex",
         **{f"toy-{name}.csv": f"figures/{name}.csv" for name in ("accuracy", "confusion", "seconds")},
+        **{f"toy-{name}.csv": f"{name}.csv" for name in ("two-sides", "cost", "classes")},
     }
+    assert held.pop("toy-two-sides.tex").startswith("% Accuracy and probes in %")
     assert held == {name: (record.folder / path).read_text("utf-8") for name, path in beside.items()}
 
 

@@ -64,13 +64,15 @@ def about(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def append(record: RunRecord, cell: Cell, rows: Rows, n_labels: int) -> None:
+def append(record: RunRecord, cell: Cell, rows: Rows, n_labels: int, **more: Any) -> None:
+    """A finished cell; `more` of its result, and of its cost under "cost"."""
     confusion = [[5 if true == answer else 1 for answer in range(n_labels)] for true in range(n_labels)]
     result = {"top1": rows, "top5": [[1.0] * len(row) for row in rows], "confusion": confusion}
     result["restricted"] = [[1.0] * len(row) for row in rows]
     result["diagnostics"] = [{"embedding_steps": 5.0}, {"embedding_steps": 10.0}][: len(rows)]
     seconds = [0.5 + number for number in range(len(rows))]  # 0.5, 1.5: a mean of 1
-    record.append(cell, result, {"learn_seconds": seconds, "predict_seconds": seconds, "peak_memory_bytes": 2**20})
+    cost = {"learn_seconds": seconds, "predict_seconds": seconds, "peak_memory_bytes": 2**20, **more.pop("cost", {})}
+    record.append(cell, {**result, **more}, cost)
 
 
 def row_of(table: SummaryTable, method: str) -> Row:
@@ -381,7 +383,7 @@ def test_with_many_methods_every_line_is_named_and_bands_are_left_out(tmp_path: 
     heights = [float(re.findall(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', accuracy_svg(run))[0]) for run in (few, many)]
     assert heights[1] > 1.2 * heights[0]
     assert (bands_shown(few), bands_shown(many)) == (True, False)
-    places = _spread([0.5] * len(METHODS), LABEL_GAP * heights[0] / heights[1])
+    places = _spread([0.5] * len(METHODS), LABEL_GAP / (0.84 * heights[1] / 72))
     assert places[0] >= 0
     assert places[-1] <= 1
     page = page_of(RunRecord(tmp_path / "many"))

@@ -4,6 +4,7 @@ run.json             the resolved configuration, versions, seed, hashes of data,
 base.safetensors     the base network that every method started from
 streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
+confused/NAME.json   for each cell: which classes were taken for which most often, with some of the images
 generated/NAME.png   for a method that replays generated images: some of them, beside the shots they came from
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
@@ -89,6 +90,9 @@ class RunRecord:
     def sheet_path(self, method: str) -> Path:
         return self.folder / "generated" / f"{method}.png"
 
+    def confused_path(self, cell: Cell) -> Path:
+        return self.folder / "confused" / f"{cell.method}-{cell.sequence:03d}.json"
+
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""
         if not self.about_path.exists():
@@ -171,8 +175,9 @@ class RunRecord:
         return taken
 
     def pictures(self, cell: Cell) -> list[Path]:
-        """Where a cell leaves images, if it does."""
-        return [self.sheet_path(cell.method)] if cell.sequence == 0 else []
+        """Where a cell leaves images, if it has any."""
+        sheets = [self.sheet_path(cell.method)] if cell.sequence == 0 else []
+        return [self.confused_path(cell), *sheets]
 
     def _identity(self) -> str:
         """What makes this run another than others."""

@@ -22,6 +22,7 @@ from fscl.errors import RunError
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
+from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.sheet import save_sheet
 from fscl.nets.network import Network
@@ -83,6 +84,7 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     peak = _peak_memory()
     if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
         _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
+    save_confusions(record.confused_path(cell), worst_confusions(stream, pool, outcome.answers))
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": peak}
 
 

@@ -31,7 +31,7 @@ DEEP = (0.03, 0.19, 0.42)  # of a confusion matrix; the page turns it light on d
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 XLINK = "http://www.w3.org/1999/xlink"
 WIDTH = 7.6  # inches; of all figures, so that their letters are equally large in the page
-LABEL_GAP = 0.062  # of the height of the axes, between two names at the ends of lines
+LABEL_GAP = 0.215  # inches, between two names at the ends of lines
 NAMES_THAT_FIT = 15  # beside axes of the usual height; with more methods a figure is higher
 MOST_BANDS = 8  # with more methods than this, bands would hide each other
 
@@ -40,9 +40,9 @@ Values = NDArray[np.float64]
 
 def accuracy_svg(results: Results) -> str:
     """Accuracy over all classes learned so far, after each task: mean and 95 % band over sequences."""
-    with _style():
-        figure = Figure(figsize=(WIDTH, 4.2 * _stretch(results)))
-        axes = _line_axes(figure)
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 4.2 * stretch(results)))
+        axes = line_axes(figure)
         steps, meaning = _steps(results)
         lowest, highest = 100.0, 0.0
         noun = "class" if "classes" in meaning else "task"
@@ -50,27 +50,27 @@ def accuracy_svg(results: Results) -> str:
             mean = line.mean
             half = np.nan_to_num(line.half_width)
             texts = [
-                f"{line.method}, {_count(step, noun)}: {_plus_minus(value, width)} %"
+                f"{line.method}, {_count(step, noun)}: {plus_minus(value, width)} %"
                 for step, value, width in zip(steps, mean, line.half_width, strict=True)
             ]
             half = half if bands_shown(results) else np.zeros_like(half)
-            _line(axes, line.number, steps, mean, mean - half, mean + half, texts)
+            draw_line(axes, line.number, steps, mean, mean - half, mean + half, texts)
             lowest, highest = min(lowest, *(mean - half)), max(highest, *(mean + half))
         margin = 0.04 * max(highest - lowest, 10)
         axes.set_ylim(max(lowest, 0) - margin, min(highest, 100) + margin)  # bands end where accuracy does
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.set_xlabel(meaning)
         axes.set_ylabel("single-head accuracy (%)")
-        _step_ticks(axes, steps)
-        _name_lines(axes, results)
-        return _to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
+        step_ticks(axes, steps)
+        name_lines(axes, results)
+        return to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
 
 
 def seconds_svg(results: Results) -> str:
     """Seconds to learn each task on a logarithmic axis: the mean, and the range from fastest to slowest sequence."""
-    with _style():
-        figure = Figure(figsize=(WIDTH, 3.6 * _stretch(results)))
-        axes = _line_axes(figure)
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 3.6 * stretch(results)))
+        axes = line_axes(figure)
         axes.set_yscale("log")
         steps = np.arange(1.0, results.stream.n_tasks + 1)
         shortest, longest = np.inf, 0.0
@@ -80,7 +80,7 @@ def seconds_svg(results: Results) -> str:
                 for step, mean, fastest, slowest in zip(steps, line.mean, line.low, line.high, strict=True)
             ]
             low, high = (line.low, line.high) if bands_shown(results) else (line.mean, line.mean)
-            _line(axes, line.number, steps, line.mean, low, high, texts)
+            draw_line(axes, line.number, steps, line.mean, low, high, texts)
             shortest = np.fmin(shortest, np.fmin.reduce(line.low, None))
             longest = np.fmax(longest, np.fmax.reduce(line.high, None))
         if shortest <= longest:
@@ -91,14 +91,14 @@ def seconds_svg(results: Results) -> str:
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("task")
         axes.set_ylabel("seconds to learn the task")
-        _step_ticks(axes, steps)
-        _name_lines(axes, results)
-        return _to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
+        step_ticks(axes, steps)
+        name_lines(axes, results)
+        return to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
 
 
 def confusion_svg(results: Results) -> str:
     """How often each class was called what after the last task: rows true, columns answered, in order of arrival."""
-    with _style():
+    with figure_style():
         methods = [method for _, method in _with_outcomes(results)]
         columns, side = (3, 2.1) if len(methods) > 2 else (2, 3.2)  # inches, as all that follows
         rows = -(-len(methods) // columns)
@@ -119,11 +119,11 @@ def confusion_svg(results: Results) -> str:
         scale.tick_params(length=2, width=0.5, labelsize=8)
         scale.spines[:].set_alpha(0.5)
         scale.text(1.06, 0.5, "% of the images of the true class", transform=scale.transAxes, va="center_baseline")
-        return _to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
+        return to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """Matplotlib's defaults, whatever the user has set elsewhere, with our ink."""
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -135,8 +135,13 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _line_axes(figure: Figure) -> Axes:
-    axes = figure.add_axes((0.085, 0.13, 0.745, 0.84))
+def line_axes(figure: Figure) -> Axes:
+    """Axes that leave room for names on the right."""
+    return dress_axes(figure.add_axes((0.085, 0.13, 0.745, 0.84)))
+
+
+def dress_axes(axes: Axes) -> Axes:
+    """Two thin spines, a faint grid, no ground."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_alpha(0.5)
     axes.grid(axis="y", color=INK, alpha=0.13, linewidth=0.7)
@@ -145,7 +150,7 @@ def _line_axes(figure: Figure) -> Axes:
     return axes
 
 
-def _line(
+def draw_line(
     axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values, texts: Sequence[str] = ()
 ) -> None:
     """A line with its band; `texts` is what its points say when pointed at, if anything."""
@@ -165,7 +170,7 @@ def _count(n: float, noun: str) -> str:
     return f"1 {noun}" if n == 1 else f"{n:.0f} {'classes' if noun == 'class' else noun + 's'}"
 
 
-def _plus_minus(mean: float, half_width: float) -> str:
+def plus_minus(mean: float, half_width: float) -> str:
     return f"{mean:.1f}" if np.isnan(half_width) else f"{mean:.1f} ± {half_width:.1f}"
 
 
@@ -177,7 +182,7 @@ def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)]
 
 
-def _name_lines(axes: Axes, results: Results) -> None:
+def name_lines(axes: Axes, results: Results) -> None:
     """Write each method's name at the end of its line, moved apart where lines end close together."""
     to_place = axes.transData + axes.transAxes.inverted()
     ends: list[tuple[float, float, int, str]] = []
@@ -186,14 +191,18 @@ def _name_lines(axes: Axes, results: Results) -> None:
         x, y = to_place.transform(np.nan_to_num(np.asarray(line.get_xydata(), dtype=np.float64))[-1])
         ends.append((float(np.clip(y, 0, 1)), float(x), number, method))
     ends.sort()
-    places = _spread([end[0] for end in ends], LABEL_GAP / _stretch(results))
+    figure = axes.get_figure(root=True)
+    wide, high = np.asarray(axes.get_position().size) * (figure.get_size_inches() if figure else 1)
+    places = _spread([end[0] for end in ends], min(LABEL_GAP / high, 1 / max(len(ends) - 1, 1)))
     for (height, right, number, method), place in zip(ends, places, strict=True):
         colour, marker, _ = _look(number)
-        thread = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
-        key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
+        thread = axes.plot(
+            [right + 0.07 / wide, 1 + 0.2 / wide], [height, place], color=colour, linewidth=0.7, alpha=0.7
+        )
+        key = axes.plot([1 + 0.25 / wide], [place], color=colour, marker=marker, markersize=5)
         for mark in (*thread, *key):
             mark.set(transform=axes.transAxes, clip_on=False)
-        axes.text(1.065, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
+        axes.text(1 + 0.37 / wide, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
 
 
 def bands_shown(results: Results) -> bool:
@@ -201,7 +210,7 @@ def bands_shown(results: Results) -> bool:
     return len(_with_outcomes(results)) <= MOST_BANDS
 
 
-def _stretch(results: Results) -> float:
+def stretch(results: Results) -> float:
     """How much higher than usual a figure is, so that every line can be named."""
     return max(1.0, len(_with_outcomes(results)) / NAMES_THAT_FIT)
 
@@ -218,7 +227,7 @@ def _spread(heights: Sequence[float], gap: float) -> list[float]:
     return places
 
 
-def _step_ticks(axes: Axes, steps: Values) -> None:
+def step_ticks(axes: Axes, steps: Values) -> None:
     every = _every(len(steps))
     axes.set_xticks(steps[every - 1 :: every])
     room = 0.03 * (steps[-1] - steps[0]) or 1.0
@@ -256,7 +265,7 @@ def _deep(shares: Values) -> Values:
     return np.concatenate([np.broadcast_to(DEEP, (*shares.shape, 3)), shares[..., None]], axis=-1)
 
 
-def _to_svg(figure: Figure, name: str, title: str) -> str:
+def to_svg(figure: Figure, name: str, title: str) -> str:
     """An <svg> element that can stand beside others in one page: ids begin with `name`, no date, no fixed size."""
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -1,11 +1,12 @@
 """The table of a run for a paper: a `booktabs` tabular with the columns that papers show."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fscl.evaluation.metrics import Interval
 from fscl.report.tables import ACCURACY, Row, SummaryTable, show_seconds, what_intervals
+from fscl.report.transfer import TwoSides
 
 MISSING = "--"
 SPECIAL = {
@@ -31,12 +32,32 @@ def latex_table(table: SummaryTable) -> str:
     columns.append(("s/task", lambda row: _seconds(row.learn_seconds)))
     if table.unfinished:
         columns.append(("$n$", lambda row: str(row.n_sequences)))
-    lines = [f"% {sentence}" for sentence in _caption(table)]
-    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
-    lines += [_line(["method", *(heading for heading, _ in columns)]), r"\midrule"]
-    lines += [_line([escape(row.method), *(cell(row) for _, cell in columns)]) for row in table.rows]
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines) + "\n"
+    body = [[escape(row.method), *(cell(row) for _, cell in columns)] for row in table.rows]
+    return _tabular([_caption(table)], ["method", *(heading for heading, _ in columns)], body)
+
+
+def latex_two_sides(rows: Sequence[TwoSides], moments: Sequence[int]) -> str:
+    """What methods keep and how well they learn what is new: the probe after each of `moments` tasks, and its change."""
+    sides = list(rows[0].probes) if rows else []
+    heading = ["method", "final $A$", "old", "new", "harmonic"]
+    for side in sides:
+        heading += [f"{side} classes, {after} tasks" for after in moments] + ["change"]
+    body = []
+    for row in rows:
+        cells = [escape(row.method), *(_interval(found) for found in (row.final, row.old, row.new, row.harmonic))]
+        for side in sides:
+            cells += [_interval(point.accuracy) for point in row.probes[side] if point.after in moments]
+            last = row.probes[side][-1]
+            cells.append(_interval(last.change, signed=True, bold=last.changed))
+        body.append(cells)
+    comment = "Accuracy and probes in %, mean and 95 % interval; bold: the interval of the change excludes zero."
+    return _tabular([comment], heading, body)
+
+
+def _tabular(comments: list[str], heading: list[str], body: list[list[str]]) -> str:
+    lines = [f"% {sentence}" for sentence in [*comments, r"Needs \usepackage{booktabs}."]]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}", r"\toprule", _line(heading), r"\midrule"]
+    return "\n".join([*lines, *map(_line, body), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def escape(text: str) -> str:
@@ -44,7 +65,7 @@ def escape(text: str) -> str:
     return "".join(SPECIAL.get(character, character) for character in " ".join(text.split()))
 
 
-def _caption(table: SummaryTable) -> list[str]:
+def _caption(table: SummaryTable) -> str:
     stream, name = table.stream, " ".join(table.name.split())
     tasks = "1 task" if stream.n_tasks == 1 else f"{stream.n_tasks} tasks"
     unfinished = f" Unfinished: {table.n_done} of {table.n_cells} cells." if table.unfinished else ""
@@ -53,11 +74,10 @@ def _caption(table: SummaryTable) -> list[str]:
         if table.has_reference
         else ""
     )
-    return [
+    return (
         f"{name}: {tasks}, {stream.n_way}-way {stream.n_shot}-shot. A is {ACCURACY}, in %; differences and forgetting in "
-        f"percentage points. {what_intervals(table)}.{compared}{unfinished}",
-        r"Needs \usepackage{booktabs}.",
-    ]
+        f"percentage points. {what_intervals(table)}.{compared}{unfinished}"
+    )
 
 
 def _line(cells: list[str]) -> str:

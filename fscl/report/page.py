@@ -23,21 +23,41 @@ from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import Interval
 from fscl.experiment.config import load_config, load_plan, shipped_configs
+from fscl.experiment.confused import Confusion
 from fscl.experiment.record import RunRecord
 from fscl.report.figure_data import Rows, accuracy_rows, confusion_rows, seconds_rows, to_csv
 from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg, stand_alone
-from fscl.report.latex import latex_table
+from fscl.report.latex import latex_table, latex_two_sides
 from fscl.report.results import Results, read_results
-from fscl.report.tables import ACCURACY, Row, SummaryTable, csv_text, show, show_seconds, summarise, what_intervals
+from fscl.report.tables import ACCURACY, SummaryTable, csv_text, show, show_seconds, summarise, what_intervals
+from fscl.report.transfer import (
+    class_rows,
+    cost_table,
+    costs,
+    probed_sides,
+    probing_share,
+    shown_moments,
+    transfer_rows,
+    two_sides,
+    two_sides_rows,
+    two_sides_table,
+)
+from fscl.report.two_sides import transfer_svg, two_sides_svg
+from fscl.report.words import both_sides, sentences, setting, typeset
 from fscl.storage import write_bytes
 
-MOST_IN_WORDS = 6  # methods whose figures are told in a sentence
 MOST_IN_LINK = 2**20  # characters; browsers refuse to save much longer links
+TABLES: dict[str, Callable[[Results], Rows]] = {
+    "two-sides": two_sides_table,
+    "cost": cost_table,
+    "classes": class_rows,
+}
 FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Rows]]] = {
     "accuracy": (accuracy_svg, accuracy_rows),
     "confusion": (confusion_svg, confusion_rows),
     "seconds": (seconds_svg, seconds_rows),
 }
+PROBE_FIGURES = {"two_sides": (two_sides_svg, two_sides_rows), "transfer": (transfer_svg, transfer_rows)}
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,7 @@ def write_report(record: RunRecord, out: Path | None = None) -> Path:
     page = folder / "report.html"
     figures = draw_figures(results)
     texts = {"table.csv": csv_text(table), "table.tex": latex_table(table)}
+    texts |= {f"{name}.csv": to_csv(rows(results)) for name, rows in TABLES.items()}
     for name, figure in figures.items():
         texts |= {f"figures/{name}.svg": stand_alone(figure.svg), f"figures/{name}.csv": figure.data}
     for name, text in texts.items():
@@ -78,15 +99,18 @@ def draw_figures(results: Results) -> dict[str, DrawnFigure]:
     """The figures by name; none where nothing has finished."""
     if not results.n_done:
         return {}
-    return {name: DrawnFigure(draw(results), to_csv(rows(results))) for name, (draw, rows) in FIGURES.items()}
+    wanted = {**FIGURES, **(PROBE_FIGURES if "novel" in probed_sides(results) else {})}
+    return {name: DrawnFigure(draw(results), to_csv(rows(results))) for name, (draw, rows) in wanted.items()}
 
 
 def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnFigure], folder: str) -> str:
     """The page as text; `folder` is what the commands in it call the run directory."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["interval"] = lambda value: _typeset(show(value))
-    environment.filters["signed"] = lambda value: _typeset(show(value, signed=True))
-    environment.filters["seconds"] = lambda value: _typeset(show_seconds(value))
+    environment.filters["interval"] = lambda value: typeset(show(value))
+    environment.filters["signed"] = lambda value: typeset(show(value, signed=True))
+    environment.filters["seconds"] = lambda value: typeset(show_seconds(value))
+    environment.filters["kibibytes"] = lambda value: "–" if value is None else f"{value / 2**10:,.0f}"
+    environment.filters["millions"] = lambda value: "–" if math.isnan(value) else f"{value / 1e6:,.0f}"
     environment.filters["mebibytes"] = lambda value: "–" if value is None else f"{value / 2**20:,.0f}"
     environment.filters["value"] = _value
     script = (files("fscl.report") / "page.js").read_text("utf-8")
@@ -97,7 +121,15 @@ def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnF
         config=results.about["config"],
         accuracy=ACCURACY,
         intervals=what_intervals(table),
-        sentences=sentences(table, results.about["data"]["pool"]),
+        sentences=[*sentences(table, results.about["data"]["pool"]), *both_sides(results)],
+        two_sides=two_sides(results),
+        costs=costs(results),
+        sides=probed_sides(results),
+        moments=shown_moments(results),
+        probing_share=probing_share(results),
+        confusions=_pictures(results),
+        table_links={name: _link("text/csv", to_csv(rows(results))) for name, rows in TABLES.items()},
+        two_sides_latex=_link("application/x-tex", latex_two_sides(two_sides(results), shown_moments(results))),
         figures={name: Markup(figure.svg) for name, figure in figures.items()},
         figure_links={name: _link("text/csv", figure.data) for name, figure in figures.items()},
         csv_link=_link("text/csv", csv_text(table)),
@@ -107,41 +139,12 @@ def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnF
         bands=bands_shown(results),
         sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
-        setting=_setting(table),
+        setting=setting(table),
         command=run_command(results.about["config"], folder),
         listed_command=shlex.join(["fscl", "run", f"{table.name}.toml", "--out", folder]),
         report_command=shlex.join(["fscl", "report", folder]),
         listing=toml_listing(results.about["config"]),
     )
-
-
-def sentences(table: SummaryTable, pool: str) -> list[str]:
-    """What was run and what came out, in words. A difference is claimed only where its paired interval excludes zero."""
-    n_methods, n_sequences = len(table.rows), table.n_sequences
-    asked = (
-        f"{_count(n_methods, 'method')} learned {_setting(table)}, and had to tell all classes apart without being told "
-        f"the task: {_count(n_sequences, 'sequence')} of tasks from {pool}."
-    )
-    measured = [row for row in table.rows if row.n_sequences]
-    if not measured:
-        return [asked, "No cell has finished yet, so there is nothing to compare."]
-    first, *others = measured
-    stream = table.stream
-    when = f"{stream.n_labels} classes" if stream.interval == 1 and not stream.overwrite else f"{stream.n_tasks} tasks"
-    if len(measured) > MOST_IN_WORDS:
-        return [asked, f"After {when}, {_best(measured, table.reference)}", *_comparison(table)]
-    answers = [f"{first.method} answers {_percent(first)} of the test images right"]
-    answers += [f"{row.method} {_percent(row)}" for row in others]
-    return [asked, f"After {when}, {'; '.join(answers)}.", *_comparison(table)]
-
-
-def _best(rows: list[Row], reference: str) -> str:
-    """The best of many methods, and the reference; the rest is for the table."""
-    best = sorted(rows, key=lambda row: -row.final.mean)[:3]
-    rest = [row for row in rows if row.method == reference and row not in best]
-    shown = _list([f"{row.method} ({_percent(row)})" for row in best])
-    compared = "".join(f"; {row.method} answers {_percent(row)}" for row in rest)
-    return f"{shown} answer most of the test images right{compared}. The table has them all."
 
 
 def run_command(config: dict[str, Any], folder: str | None) -> str | None:
@@ -193,56 +196,12 @@ def shown_path(path: str) -> str:
     return path
 
 
-def _comparison(table: SummaryTable) -> list[str]:
-    if not table.has_reference:
-        return [f"The reference {table.reference} has no finished sequence here, so no differences are given."]
-    compared = [row for row in table.rows if row.difference is not None]
-    if not compared:
-        return []
-    if all(row.difference is not None and row.difference.n < 2 for row in compared):
-        return ["One sequence gives no interval, so no difference between methods is claimed."]
-    better = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean > 0]
-    worse = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean < 0]
-    open_ = [row.method for row in compared if not row.differs]
-    parts = [
-        f"{_list(names)} {'answers' if len(names) == 1 else 'answer'} {how} right than {table.reference}"
-        for names, how in ((better, "more"), (worse, "fewer"))
-        if names
-    ]
-    claims = [f"On the same sequences, {', and '.join(parts)} (differences in percentage points)."] if parts else []
-    if len(better) + len(worse) > MOST_IN_WORDS:
-        counts = [(better, "more"), (worse, "fewer")]
-        told = [f"{_count(len(names), 'method')} answer {how}" for names, how in counts if names]
-        claims = [
-            f"On the same sequences, {' and '.join(told)} right than {table.reference}; the table says by how much."
-        ]
-    if open_:
-        claims.append(f"No difference from {table.reference} is shown for {_list(open_)}: the interval includes zero.")
-    return claims
-
-
-def _points(row: Row) -> str:
-    return f"{row.method} ({_together(_typeset(show(row.difference, signed=True)))})"
-
-
-def _percent(row: Row) -> str:
-    mean = f"{row.final.mean:.1f} %"
-    return _together(mean if row.final.n < 2 else f"{mean} ± {row.final.half_width:.1f}")
-
-
-def _setting(table: SummaryTable) -> str:
-    stream = table.stream
-    shots = f"{_count(stream.n_shot, 'example')} a class"
-    tasks = _count(stream.n_tasks, "task")
-    if stream.setting == "new_instance":
-        return f"{tasks} with the same {_count(stream.n_way, 'class')}, each time from {shots} never seen before"
-    if stream.setting == "mixed":
-        take_over = ", the new ones under the labels of the old" if stream.overwrite else ""
-        period = _count(stream.interval, "task")
-        return (
-            f"{tasks} of {_count(stream.n_way, 'class')} that change every {period}{take_over}, from {shots} each time"
-        )
-    return f"{tasks} of {_count(stream.n_way, 'new class')}{' each' if stream.n_tasks > 1 else ''}, from {shots}"
+def _pictures(results: Results) -> dict[str, list[tuple[Confusion, Markup]]]:
+    """For each method its worst confusions, with their pictures as links."""
+    return {
+        method: [(pair, Markup(f"data:image/png;base64,{base64.b64encode(pair.png()).decode()}")) for pair in pairs]
+        for method, pairs in results.confusions.items()
+    }
 
 
 def _note(results: Results, name: str) -> MethodNote:
@@ -297,23 +256,3 @@ def _link(kind: str, text: str) -> str | None:
     """A link that holds a whole file; None where the file is too long for one."""
     link = f"data:{kind};charset=utf-8,{quote(text, safe=',:;=@/')}"
     return link if len(link) <= MOST_IN_LINK else None
-
-
-def _typeset(number: str) -> str:
-    """A true minus before digits, and a dash for what is missing."""
-    return re.sub(r"-(?=\d)", "−", number).replace("-", "–")
-
-
-def _together(text: str) -> str:
-    """Kept on one line."""
-    return text.replace(" ", "\u00a0")
-
-
-def _count(n: int, noun: str) -> str:
-    if n == 1:
-        return f"1 {noun}"
-    return f"{n} {noun}es" if noun.endswith("s") else f"{n} {noun}s"
-
-
-def _list(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,5 +1,6 @@
 """What a report knows of a run: the run directory, read once. No data set and no network is needed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from fscl.errors import StorageError
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
+from fscl.experiment.confused import MOST_PAIRS, Confusion, load_confusions
 from fscl.experiment.record import Cell, RunRecord
 from fscl.nets.network import NetworkSpec
 
@@ -28,6 +30,11 @@ class Outcome:
     learn_seconds: tuple[float, ...]
     predict_seconds: tuple[float, ...]
     peak_memory_bytes: int
+    before: tuple[float | None, ...] = ()
+    probes: dict[str, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    probe_seconds: float = 0.0
+    multiply_adds: tuple[int, ...] | None = None
+    stored_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Results:
     n_sequences: int
     outcomes: dict[str, dict[int, Outcome]]
     sheets: dict[str, bytes] = field(default_factory=dict)  # PNG files of generated images, by method
+    confusions: dict[str, list[Confusion]] = field(default_factory=dict)  # the worst of all sequences, by method
 
     @property
     def n_done(self) -> int:
@@ -71,7 +79,9 @@ def read_results(record: RunRecord) -> Results:
         }
         stream, reference = StreamSpec.model_validate(config["stream"]), str(config["run"]["reference"])
         sheets = {method: sheet for method in methods if (sheet := _sheet(record, method)) is not None}
-        return Results(about, str(config["name"]), stream, methods, reference, n_sequences, outcomes, sheets)
+        confusions = {method: worst for method in methods if (worst := _worst(record, method, outcomes[method]))}
+        name = str(config["name"])
+        return Results(about, name, stream, methods, reference, n_sequences, outcomes, sheets, confusions)
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{record.folder} cannot be reported: a value is missing or of another kind ({error}). "
@@ -88,6 +98,12 @@ def _sheet(record: RunRecord, method: str) -> bytes | None:
     return content if content.startswith(PNG) else None
 
 
+def _worst(record: RunRecord, method: str, sequences: Iterable[int]) -> list[Confusion]:
+    paths = [record.confused_path(Cell(method, number)) for number in sequences]
+    found = [pair for path in paths if path.is_file() for pair in load_confusions(path)]
+    return sorted(found, key=lambda pair: -pair.count / max(pair.of, 1))[:MOST_PAIRS]
+
+
 def _outcome(entry: dict[str, Any]) -> Outcome:
     result, cost = entry["result"], entry["cost"]
     return Outcome(
@@ -98,4 +114,19 @@ def _outcome(entry: dict[str, Any]) -> Outcome:
         learn_seconds=tuple(float(seconds) for seconds in cost["learn_seconds"]),
         predict_seconds=tuple(float(seconds) for seconds in cost["predict_seconds"]),
         peak_memory_bytes=int(cost["peak_memory_bytes"]),
+        before=tuple(None if accuracy is None else float(accuracy) for accuracy in result.get("before", ())),
+        probes={
+            str(side): {int(after): tuple(map(float, shares)) for after, shares in points.items()}
+            for side, points in result.get("probes", {}).items()
+        },
+        probe_seconds=float(cost.get("probe_seconds", 0)),
+        multiply_adds=_counted(cost.get("multiply_adds")),
+        stored_bytes={str(kind): int(count) for kind, count in cost.get("stored_bytes", {}).items()},
     )
+
+
+def _counted(multiply_adds: list[int | None] | None) -> tuple[int, ...] | None:
+    """For each task; None where one of them was not counted."""
+    if not multiply_adds or None in multiply_adds:
+        return None
+    return tuple(int(count) for count in multiply_adds if count is not None)

@@ -1,0 +1,93 @@
+"""Figures of both sides of a method: what it keeps beside how well it goes on learning, and transfer along the stream.
+
+Panels stand side by side over one list of names; the lines look as in the other figures.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fscl.report.figure_data import Line, Values, accuracy_lines, steps
+from fscl.report.figures import (
+    WIDTH,
+    bands_shown,
+    draw_line,
+    dress_axes,
+    figure_style,
+    name_lines,
+    plus_minus,
+    step_ticks,
+    stretch,
+    to_svg,
+)
+from fscl.report.results import Results
+from fscl.report.transfer import SIDES, backward_lines, probe_lines, probed_sides
+
+RIGHT = 0.83  # of the figure's width; the names stand beyond it
+
+
+def two_sides_svg(results: Results) -> str:
+    """Left: accuracy over all classes learned so far. Right: the probe on classes never seen."""
+    with figure_style():
+        figure, (left, right) = _panels(results, 2)
+        places, meaning = steps(results)
+        _draw(left, results, places, accuracy_lines(results), "%", meaning.removeprefix("number of "))
+        left.set_title("what it keeps", fontsize=10, loc="left")
+        left.set_ylabel("single-head accuracy (%)")
+        _probe_panel(right, results, "novel")
+        right.set_title("how well it learns what is new", fontsize=10, loc="left")
+        name_lines(right, results)
+        return to_svg(figure, "two_sides", "Accuracy over everything learned, and the probe on classes never seen")
+
+
+def transfer_svg(results: Results) -> str:
+    """Backward transfer among a task's own classes, and the probe on each side, against the number of tasks."""
+    with figure_style():
+        sides = probed_sides(results)
+        figure, (first, *others) = _panels(results, 1 + len(sides))
+        _draw(first, results, *backward_lines(results), "points", "tasks learned")
+        first.set_ylabel("backward transfer (points)")
+        first.axhline(0, color="gray", linewidth=0.6)
+        for axes, side in zip(others, sides, strict=True):
+            _probe_panel(axes, results, side)
+            axes.set_title(SIDES[side], fontsize=10, loc="left")
+        first.set_title("earlier tasks", fontsize=10, loc="left")
+        name_lines((first, *others)[-1], results)
+        return to_svg(figure, "transfer", "Backward transfer and probes, one line for each method")
+
+
+def _panels(results: Results, n: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, 3.9 * stretch(results)))
+    begin, gap = 0.075, 0.08
+    width = (RIGHT - begin - (n - 1) * gap) / n
+    return figure, [dress_axes(figure.add_axes((begin + i * (width + gap), 0.15, width, 0.75))) for i in range(n)]
+
+
+def _probe_panel(axes: Axes, results: Results, side: str) -> None:
+    moments, lines = probe_lines(results, side)
+    probe = results.about["config"]["probe"]
+    _draw(axes, results, moments, lines, "%", "tasks learned")
+    axes.set_ylabel(f"{probe['n_way']}-way {probe['n_shot']}-shot probe (%)")
+
+
+def _draw(axes: Axes, results: Results, places: Values, lines: Sequence[Line], unit: str, meaning: str) -> None:
+    ends = []
+    for line in lines:
+        half = np.nan_to_num(line.half_width) if bands_shown(results) else np.zeros_like(line.mean)
+        texts = [
+            f"{line.method}, {place:.0f} {meaning}: {plus_minus(value, width)} {unit}"
+            for place, value, width in zip(places, line.mean, line.half_width, strict=True)
+        ]
+        draw_line(axes, line.number, places, line.mean, line.mean - half, line.mean + half, texts)
+        ends += [*(line.mean - half), *(line.mean + half)]
+    low, high = np.nanmin(ends), np.nanmax(ends)
+    margin = 0.05 * max(high - low, 1.0)
+    if unit == "%":
+        low, high = max(low, 0.0), min(high, 100.0)  # bands end where accuracy does
+    axes.set_ylim(low - margin, high + margin)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.set_xlabel(meaning)
+    step_ticks(axes, places)
