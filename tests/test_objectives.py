@@ -135,6 +135,26 @@ def test_a_class_that_is_no_longer_remembered_keeps_the_means_it_had(small_pool:
     assert torch.equal(learner.fast_head["bias"][:3], first["bias"])
 
 
+def test_without_replay_the_means_of_a_class_go_on_to_be_those_of_all_its_shots(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    spec = StreamSpec(n_tasks=3, n_way=3, n_shot=2, n_query=5, setting="new_instance")
+    stream = sample_stream(small_pool, spec, generator(0, "stream"))
+    dials = {"memory_per_class": 0, "embedding_steps": 0}
+    learner, kept = (make_learner("tsc", network, seed=0, dials=more) for more in (dials, {"embedding_steps": 0}))
+    assert isinstance(learner, Consolidation)
+    assert isinstance(kept, Consolidation)
+    for number in range(3):
+        learner.learn_task(stream.task(small_pool, number).support)
+        kept.learn_task(stream.task(small_pool, number).support)
+    assert len(learner.memory) == 0
+    torch.testing.assert_close(learner.fast_head, kept.fast_head)  # which looks at all six shots again
+    again = make_learner("tsc", network, seed=0, dials=dials)
+    again.restore(learner.state())
+    for each in (again, learner):
+        each.learn_task(stream.task(small_pool, 0).support)
+    assert torch.equal(again.predict(small_pool.images[:9]), learner.predict(small_pool.images[:9]))
+
+
 def test_one_shot_a_class_is_held_by_the_tags_of_earlier_tasks(small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     learner = make_learner("tsc", network, seed=0, dials={"stop_loss": 0.0, "embedding_steps": 3})

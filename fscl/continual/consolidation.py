@@ -131,6 +131,7 @@ class Consolidation(ContinualLearner):
         bounds = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
         self.memory = ReplayMemory(*(None if bound == "all" else bound for bound in bounds))
         self.n_tasks = 0
+        self.seen = torch.zeros(0, dtype=torch.int64)  # shots of each class so far
         self.slow: Params = frozen_copy(self.network.params)
         self.slow_head: Params = empty_head(network.n_features, network.dtype)
         self.fast: Params = self.slow
@@ -158,9 +159,12 @@ class Consolidation(ContinualLearner):
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
         replay = self._replay(support)
+        seen = torch.bincount(support.labels, minlength=n_classes)
+        seen[: len(self.seen)] += self.seen
         if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
             with torch.no_grad():
-                slow_head = self._means_head(slow_head, self.network.features(replay.x, self.slow), replay.y)
+                features = self.network.features(replay.x, self.slow)
+                slow_head = head_of_means(slow_head, features, replay.y, self.dials.temperature)
 
         importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
@@ -186,7 +190,8 @@ class Consolidation(ContinualLearner):
         statistics = self._freeze_statistics(replay, fast)
         if self.dials.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
-            fast_head = self._means_head(known, self._embed(replay.images, fast, statistics), replay.y)
+            features, lost = self._embed(replay.images, fast, statistics), self._lost(seen, replay)
+            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, lost)
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
@@ -200,6 +205,7 @@ class Consolidation(ContinualLearner):
         self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
         self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
         self.memory.add(remembered)
+        self.seen = seen
         self.n_tasks += 1
 
     def predict(self, images: Tensor) -> Tensor:
@@ -256,8 +262,9 @@ class Consolidation(ContinualLearner):
             return leave_one_out(features, y, self.dials.temperature)
         return cross_entropy(linear(head, features), y)
 
-    def _means_head(self, head: Params, features: Tensor, y: Tensor) -> Params:
-        return head_of_means(head, features, y, self.dials.temperature)
+    def _lost(self, seen: Tensor, replay: ReplaySet) -> Tensor:
+        """How many shots of each class were seen and cannot be looked at again."""
+        return (seen - torch.bincount(replay.y, minlength=len(seen))).clamp_min(0)
 
     def _freeze_statistics(self, replay: ReplaySet, fast: Params) -> Statistics | None:
         chosen = replay.batch()
@@ -388,7 +395,7 @@ class Consolidation(ContinualLearner):
         tensors = {f"memory/{key}": tensor for key, tensor in self.memory.tensors().items()}
         for group, params in self._groups().items():
             tensors |= {f"{group}/{key}": tensor.clone() for key, tensor in params.items()}
-        return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name})
+        return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name, "seen": self.seen.tolist()})
 
     def restore(self, state: LearnerState) -> None:
         optional = {key for key in state.tensors if key.startswith(("memory/", "statistics/"))}
@@ -411,6 +418,7 @@ class Consolidation(ContinualLearner):
         self.statistics = group("statistics") or None
         self.memory.restore(group("memory"))
         self.n_tasks = int(state.details["n_tasks"])
+        self.seen = torch.tensor(state.details["seen"], dtype=torch.int64)
 
     def _groups(self) -> dict[str, Params]:
         return {
