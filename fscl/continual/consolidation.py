@@ -184,7 +184,7 @@ class Consolidation(ContinualLearner):
         statistics = self._freeze_statistics(replay, fast)
         if self.dials.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
-            fast_head = self._means_head(known, self._embed(replay.images, fast, statistics), replay.y)
+            fast_head = self._means_head(known, self.embed(replay.images, fast, statistics), replay.y)
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
@@ -202,7 +202,7 @@ class Consolidation(ContinualLearner):
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
-        return linear(self.fast_head, self._embed(images, self.fast, self.statistics))
+        return linear(self.fast_head, self.embed(images, self.fast, self.statistics))
 
     def starting_point(self) -> Network:
         return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=None)
@@ -227,7 +227,7 @@ class Consolidation(ContinualLearner):
         x = self.network.to_input(both.images)
         return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
-    def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
+    def embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
         features = self.network.embed(images, params, statistics=statistics)
         for number in range(1, self.dials.views):
@@ -290,7 +290,7 @@ class Consolidation(ContinualLearner):
         """The steps that are left, of the head alone, on features computed once."""
         if n_done == self.dials.steps:
             return
-        features = self._embed(replay.images, fast, statistics)
+        features = self.embed(replay.images, fast, statistics)
         for tensor in fast.values():
             tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
         for step in range(n_done, self.dials.steps):

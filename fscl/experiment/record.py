@@ -4,6 +4,8 @@ run.json             the resolved configuration, versions, seed, hashes of data,
 base.safetensors     the base network that every method started from
 streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
+inspected/NAME.json  with an [inspect] section: what was seen inside a method on the first sequence (meta-training.json: of
+                     the training of the base)
 generated/NAME.png   for a method that replays generated images: some of them, beside the shots they came from
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
@@ -88,6 +90,13 @@ class RunRecord:
 
     def sheet_path(self, method: str) -> Path:
         return self.folder / "generated" / f"{method}.png"
+
+    def inspected_path(self, method: str) -> Path:
+        return self.folder / "inspected" / f"{method}.json"
+
+    @property
+    def watched_path(self) -> Path:
+        return self.inspected_path("meta-training")  # no method is called so
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""
