@@ -38,7 +38,7 @@ Values = NDArray[np.float64]
 
 def accuracy_svg(results: Results) -> str:
     """Accuracy over all classes learned so far, after each task: mean and 95 % band over sequences."""
-    with _style():
+    with style():
         figure = Figure(figsize=(WIDTH, 4.2 * _stretch(results)))
         axes = _line_axes(figure)
         steps, meaning = _steps(results)
@@ -58,12 +58,12 @@ def accuracy_svg(results: Results) -> str:
         axes.set_ylabel("single-head accuracy (%)")
         _step_ticks(axes, steps)
         _name_lines(axes, results)
-        return _to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
+        return to_svg(figure, "accuracy", f"Accuracy against {meaning}, one line for each method")
 
 
 def seconds_svg(results: Results) -> str:
     """Seconds to learn each task on a logarithmic axis: the mean, and the range from fastest to slowest sequence."""
-    with _style():
+    with style():
         figure = Figure(figsize=(WIDTH, 3.6 * _stretch(results)))
         axes = _line_axes(figure)
         axes.set_yscale("log")
@@ -89,12 +89,12 @@ def seconds_svg(results: Results) -> str:
         axes.set_ylabel("seconds to learn the task")
         _step_ticks(axes, steps)
         _name_lines(axes, results)
-        return _to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
+        return to_svg(figure, "seconds", "Seconds to learn each task, one line for each method")
 
 
 def confusion_svg(results: Results) -> str:
     """How often each class was called what after the last task: rows true, columns answered, in order of arrival."""
-    with _style():
+    with style():
         methods = [method for _, method in _with_outcomes(results)]
         columns, side = (3, 2.1) if len(methods) > 2 else (2, 3.2)  # inches, as all that follows
         rows = -(-len(methods) // columns)
@@ -115,11 +115,11 @@ def confusion_svg(results: Results) -> str:
         scale.tick_params(length=2, width=0.5, labelsize=8)
         scale.spines[:].set_alpha(0.5)
         scale.text(1.06, 0.5, "% of the images of the true class", transform=scale.transAxes, va="center_baseline")
-        return _to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
+        return to_svg(figure, "confusion", "Confusion matrices, one for each method, in order of arrival")
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """Matplotlib's defaults, whatever the user has set elsewhere, with our ink."""
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -155,7 +155,7 @@ def _line_axes(figure: Figure) -> Axes:
 
 
 def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values) -> None:
-    colour, marker, dashes = _look(number)
+    colour, marker, dashes = look(number)
     if len(steps) == 1:
         steps = steps + 0.07 * number  # side by side, with bars for bands
         axes.vlines(steps, low, high, color=colour, alpha=0.5, linewidth=1.2)
@@ -165,7 +165,7 @@ def _line(axes: Axes, number: int, steps: Values, mean: Values, low: Values, hig
         axes.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
 
 
-def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
+def look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)]
 
 
@@ -180,7 +180,7 @@ def _name_lines(axes: Axes, results: Results) -> None:
     ends.sort()
     places = _spread([end[0] for end in ends], LABEL_GAP / _stretch(results))
     for (height, right, number, method), place in zip(ends, places, strict=True):
-        colour, marker, _ = _look(number)
+        colour, marker, _ = look(number)
         thread = axes.plot([right + 0.012, 1.035], [height, place], color=colour, linewidth=0.7, alpha=0.7)
         key = axes.plot([1.045], [place], color=colour, marker=marker, markersize=5)
         for mark in (*thread, *key):
@@ -246,7 +246,7 @@ def _deep(shares: Values) -> Values:
     return np.concatenate([np.broadcast_to(DEEP, (*shares.shape, 3)), shares[..., None]], axis=-1)
 
 
-def _to_svg(figure: Figure, name: str, title: str) -> str:
+def to_svg(figure: Figure, name: str, title: str) -> str:
     """An <svg> element that can stand beside others in one page: ids begin with `name`, no date, no fixed size."""
     buffer = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

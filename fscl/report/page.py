@@ -20,6 +20,7 @@ from fscl.errors import ConfigError
 from fscl.experiment.config import load_config, load_plan, shipped_configs
 from fscl.experiment.record import RunRecord
 from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg
+from fscl.report.interference import interference_figures, write_interference
 from fscl.report.results import Results, read_results
 from fscl.report.tables import ACCURACY, Row, SummaryTable, show, show_seconds, summarise, what_intervals, write_csv
 from fscl.storage import write_bytes
@@ -44,6 +45,7 @@ def write_report(record: RunRecord, out: Path | None = None) -> Path:
     folder = record.folder if out is None else out
     page = folder / "report.html"
     write_csv(table, folder / "table.csv")
+    write_interference(results, folder)
     write_bytes(page, render_page(results, table, shown_path(str(record.folder))).encode())
     return page
 
@@ -66,6 +68,8 @@ def render_page(results: Results, table: SummaryTable, folder: str) -> str:
         sentences=sentences(table, results.about["data"]["pool"]),
         figures={name: Markup(draw(results)) for name, draw in figures.items()} if results.n_done else {},
         bands=bands_shown(results),
+        interference={name: Markup(svg) for name, svg in interference_figures(results).items()},
+        watched=bool(results.watched),
         sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
         setting=_setting(table),
