@@ -195,7 +195,8 @@ def fisher_reading(
     found = fisher_information(network, params, head, x, labels, statistics, "true")
     with torch.no_grad():
         loss = float(cross_entropy(linear(head, network.features(x, params, statistics=statistics)), labels))
-    layers = {name: float(tensor.double().sum()) for name, tensor in found.items()}
+    # by name, because weights that come from a checkpoint are in another order than fresh ones
+    layers = {name: float(found[name].double().sum()) for name in sorted(found)}
     return FisherReading(loss=loss, layers=layers) if math.isfinite(loss + sum(layers.values())) else None
 
 

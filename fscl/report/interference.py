@@ -141,7 +141,7 @@ def fisher_svg(results: Results) -> str:
         layer_rows = -(-len(layered) // 3)
         n_rows = bool(watched) + 2 * bool(curves)
         tall, low, key = 1.95, 1.75, 0.24  # inches, as all that follows
-        layers = list(dict.fromkeys(block(name) for _, points in layered for name in points[0].shots.layers))
+        layers = sorted({block(name) for _, points in layered for name in points[0].shots.layers}, key=_depth)
         keys = key * len(curves) + 0.4
         height = n_rows * tall + keys + layer_rows * low + 0.5
         figure = Figure(figsize=(WIDTH, height))
@@ -187,6 +187,10 @@ def block(name: str) -> str:
     """The part of the network that a parameter tensor belongs to: by the first number in its name, or before all of them."""
     number = re.search(r"\d+", name)
     return "stem" if number is None else f"block {int(number[0]) + 1}"
+
+
+def _depth(part: str) -> int:
+    return 0 if part == "stem" else int(part.removeprefix("block "))
 
 
 def _curves(results: Results) -> list[tuple[str, tuple[FisherPoint, ...]]]:
