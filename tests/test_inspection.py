@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import OtherRun, StorageError
-from fscl.evaluation.inspected import Inspection, Watch, load_found, save_found
+from fscl.evaluation.inspected import FisherPoint, FisherReading, Inspection, Watch, load_found, save_found
 from fscl.evaluation.inspection import (
     Inspector,
     InspectSpec,
@@ -383,6 +384,14 @@ def test_figures_are_the_same_bytes_each_time_in_the_page_s_ink(draw: Any, resul
     assert "currentColor" in svg
     assert "#010203" not in svg
     assert "tsc" in svg
+
+
+def test_gradients_that_are_all_zero_are_said_to_be_and_do_not_break_the_figure(results: Results):
+    found = results.inspected["tsc"]
+    nothing = FisherReading(loss=0.0, layers=dict.fromkeys(found.fisher[0].shots.layers, 0.0))
+    still = found.model_copy(update={"fisher": (FisherPoint(step=0, shots=nothing, test=nothing),)})
+    svg = fisher_svg(replace(results, inspected={"tsc": still}, watched=()))
+    assert svg.count("0 at every step") == 5  # trace and loss, on shots and on test images, and the layers
 
 
 def test_the_page_shows_interference_and_says_what_was_not_watched(run: RunRecord, tmp_path: Path):

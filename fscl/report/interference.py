@@ -271,6 +271,10 @@ def _panel(figure: Figure, x: float, y: float, width: float, height: float) -> A
 
 def _log_ticks(axes: Axes) -> None:
     low, high = axes.get_ylim()
+    if not any(np.isfinite(line.get_ydata(orig=True)).any() for line in axes.lines) and not axes.patches:
+        axes.text(0.5, 0.5, "0 at every step", transform=axes.transAxes, ha="center", fontsize=8.5)
+        axes.set_yticks([])
+        return
     if high < 8 * low:
         axes.yaxis.set_major_locator(MaxNLocator(4))
     else:
