@@ -336,7 +336,7 @@ def penalties_svg(results: Results) -> str:
             axes.set_title(method, fontsize=9.5, pad=15, loc="left", parse_math=False)
             said = f"mean {penalties.mean:.3g}, λ = {penalties.strength:g}"
             axes.annotate(said, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=8)
-            axes.set_xlabel(SYMBOLS[penalties.measure], fontsize=8.5, labelpad=2)
+            axes.set_xlabel(f"{SYMBOLS[penalties.measure]}, {_after(penalties.after)}", fontsize=8, labelpad=2)
             axes.set_ylabel("weights" if column == 0 else "", fontsize=8.5)
         return to_svg(figure, "penalties", "How many weights are held how firmly, one histogram for each method")
 
