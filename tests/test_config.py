@@ -227,3 +227,9 @@ def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
     plan.write_text('name = "both"\nparts = ["one"]\n')
     with pytest.raises(ConfigError, match="parts that are tables with config and name"):
         load_plan(str(plan))
+
+
+@pytest.mark.parametrize("section", ["probe", "inspect"])
+def test_a_misspelt_key_of_a_section_that_may_be_left_out_is_named(section: str):
+    assert f"{section}.bogus: no such key. Known here:" in problems({section: {"bogus": 1}})[0]
+    assert f"{section}: " in problems({section: 3})[0]

@@ -190,7 +190,7 @@ class Consolidation(ContinualLearner):
         statistics = self._freeze_statistics(replay, fast)
         if self.dials.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
-            features, lost = self._embed(replay.images, fast, statistics), self._lost(seen, replay)
+            features, lost = self.embed(replay.images, fast, statistics), self._lost(seen, replay)
             fast_head = head_of_means(known, features, replay.y, self.dials.temperature, lost)
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
@@ -201,8 +201,11 @@ class Consolidation(ContinualLearner):
 
         # nothing above changed the learner: a task that fails leaves it as it was
         self.fast, self.fast_head, self.statistics = weights, head, statistics
-        self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
-        self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
+        if self.dials.slow_rate == 1:
+            self.slow, self.slow_head = self.fast, self.fast_head  # one set of weights, kept once
+        else:
+            self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
+            self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
         self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
         self.memory.add(remembered)
         self.seen = seen
@@ -210,7 +213,7 @@ class Consolidation(ContinualLearner):
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()
-        return linear(self.fast_head, self._embed(images, self.fast, self.statistics))
+        return linear(self.fast_head, self.embed(images, self.fast, self.statistics))
 
     def starting_point(self) -> Network:
         return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=None)
@@ -241,7 +244,7 @@ class Consolidation(ContinualLearner):
         x = self.network.to_input(both.images)
         return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
-    def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
+    def embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
         features = self.network.embed(images, params, statistics=statistics)
         for number in range(1, self.dials.views):
@@ -305,7 +308,7 @@ class Consolidation(ContinualLearner):
         """The steps that are left, of the head alone, on features computed once."""
         if n_done == self.dials.steps:
             return
-        features = self._embed(replay.images, fast, statistics)
+        features = self.embed(replay.images, fast, statistics)
         for tensor in fast.values():
             tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
         for step in range(n_done, self.dials.steps):

@@ -83,12 +83,14 @@ def evaluate_stream(
     *,
     probes: Mapping[str, Probe] | None = None,
     on_task: Callable[[int], None] | None = None,
+    on_learned: Callable[[int, ContinualLearner], None] | None = None,
 ) -> StreamResult:
     """Learn every task of `stream` in turn; after each, score the queries of all tasks so far.
 
     Args:
         probes: by name, what to probe the learner with along the way; see probe.py.
         on_task: called with the number of tasks done.
+        on_learned: called with the number of tasks learned, from 0 on, and the learner, which it must not change.
     """
     n_tasks = len(stream)
     top1, top5, restricted = (np.full((n_tasks, n_tasks), np.nan) for _ in range(3))
@@ -101,6 +103,8 @@ def evaluate_stream(
     multiply_adds: list[int | None] = []
     probed: dict[str, dict[int, list[float]]] = {name: {} for name in probes or {}}
     probe_seconds = _probe(learner, probes or {}, 0, probed)
+    if on_learned is not None:
+        on_learned(0, learner)
     for number in range(n_tasks):
         task = stream.task(pool, number)
         known = seen.issuperset(stream.tasks[number].classes)
@@ -124,6 +128,8 @@ def evaluate_stream(
         learn_seconds.append(learned - begin)
         predict_seconds.append(time.perf_counter() - learned)
         probe_seconds += _probe(learner, probes or {}, number + 1, probed)
+        if on_learned is not None:
+            on_learned(number + 1, learner)
         if on_task is not None:
             on_task(number + 1)
     return StreamResult(

@@ -11,19 +11,21 @@ from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
-from fscl.meta.train import TrainedBase, episode_accuracy, meta_train
+from fscl.meta.train import OnValidation, TrainedBase, episode_accuracy, meta_train
 from fscl.nets.network import Network, NetworkSpec
 from fscl.process import configure_process
 from fscl.rng import child_seed
 
 
-def obtain_base(config: Config, splits: Splits, checkpoint: Path, reporter: Reporter) -> tuple[Network, dict[str, Any]]:
-    """The network that every method starts from, and where it comes from."""
+def obtain_base(
+    config: Config, splits: Splits, checkpoint: Path, reporter: Reporter, on_validation: OnValidation | None = None
+) -> tuple[Network, dict[str, Any]]:
+    """The network that every method starts from, and where it comes from; `on_validation` watches it being trained."""
     if config.base.use is not None:
         network, about = load_base_with_details(config.base.use)
         reporter.say(f"Base: {describe_base(config, about)}.")
         return network, about
-    trained, about = train_base(config, splits, checkpoint, reporter)
+    trained, about = train_base(config, splits, checkpoint, reporter, on_validation=on_validation)
     return trained.network, about
 
 
@@ -38,7 +40,12 @@ def describe_base(config: Config, about: dict[str, Any]) -> str:
 
 
 def train_base(
-    config: Config, splits: Splits, checkpoint: Path, reporter: Reporter, team: Team | None = None
+    config: Config,
+    splits: Splits,
+    checkpoint: Path,
+    reporter: Reporter,
+    team: Team | None = None,
+    on_validation: OnValidation | None = None,
 ) -> tuple[TrainedBase, dict[str, Any]]:
     """Meta-train a base on the training classes; the best weights are chosen on the validation classes."""
     base = config.base
@@ -58,6 +65,7 @@ def train_base(
             start=start,
             progress=stage.update,
             team=team,
+            on_validation=on_validation,
         )
     about = {
         "summary": f"{base.learner.method} on {config.data.name}, {_accuracy(config, trained)}",

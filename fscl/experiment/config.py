@@ -18,6 +18,7 @@ from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
+from fscl.evaluation.inspection import InspectSpec
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.meta.maml import Maml
@@ -128,6 +129,7 @@ class Config(_Section):
     stream: StreamSpec = StreamSpec()
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
+    inspect: InspectSpec | None = None
     dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
 
     @model_validator(mode="after")
@@ -137,6 +139,19 @@ class Config(_Section):
         ]
         if late:
             raise ValueError(f"probe.after has {late[0]}, but a stream has 0 to {self.stream.n_tasks} tasks behind it")
+        return self
+
+    @model_validator(mode="after")
+    def _inspected_moments_come(self) -> "Config":
+        if self.inspect is None:
+            return self
+        for key, moments in (
+            ("drift_after", self.inspect.drift_after),
+            ("penalties_after", (self.inspect.penalties_after,)),
+        ):
+            late = [n_tasks for n_tasks in moments if n_tasks > self.stream.n_tasks]
+            if late:
+                raise ValueError(f"inspect.{key} has {late[0]}, but a stream has {self.stream.n_tasks} tasks")
         return self
 
     def dials_of(self, method: str) -> Dials | None:

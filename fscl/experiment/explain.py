@@ -39,6 +39,7 @@ def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[
     for part in location:
         if part == "[key]":
             continue
+        here = _without_none(here)
         if get_origin(here) in (Union, UnionType):  # the part says which member was tried; the file has no such key
             here = next((option for option in get_args(here) if _tag(option) == part), None)
         elif _is_section(here):
@@ -50,6 +51,12 @@ def _walk(location: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[
             here = {dict: get_args(here)[-1:], tuple: get_args(here)[:1]}.get(get_origin(here), (None,))[0]
         section = here if _is_section(here) else section
     return keys, section
+
+
+def _without_none(annotation: Any) -> Any:
+    """The section that may be left out: pydantic makes no mark for a choice between one type and nothing."""
+    kept = [option for option in get_args(annotation) if option is not type(None)]
+    return kept[0] if get_origin(annotation) in (Union, UnionType) and len(kept) == 1 else annotation
 
 
 def _is_section(annotation: Any) -> bool:

@@ -5,6 +5,8 @@ base.safetensors     the base network that every method started from
 streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
 confused/NAME.json   for each cell: which classes were taken for which most often, with some of the images
+inspected/NAME.json  with an [inspect] section: what was seen inside a method on the first sequence (meta-training.json: of
+                     the training of the base)
 generated/NAME.png   for a method that replays generated images: some of them, beside the shots they came from
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
@@ -93,6 +95,13 @@ class RunRecord:
     def confused_path(self, cell: Cell) -> Path:
         return self.folder / "confused" / f"{cell.method}-{cell.sequence:03d}.json"
 
+    def inspected_path(self, method: str) -> Path:
+        return self.folder / "inspected" / f"{method}.json"
+
+    @property
+    def watched_path(self) -> Path:
+        return self.inspected_path("meta-training")  # no method is called so
+
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""
         if not self.about_path.exists():
@@ -167,17 +176,17 @@ class RunRecord:
         taken = 0
         for cell in plan:
             if cell in finished and cell not in done and _depends_on(about, cell) == _depends_on(theirs, cell):
-                for mine, their in zip(self.pictures(cell), other.pictures(cell), strict=True):
+                for mine, their in zip(self.extras(cell), other.extras(cell), strict=True):
                     if their.is_file():
                         write_bytes(mine, their.read_bytes())
                 self.append(cell, finished[cell]["result"], finished[cell]["cost"])
                 taken += 1
         return taken
 
-    def pictures(self, cell: Cell) -> list[Path]:
-        """Where a cell leaves images, if it has any."""
-        sheets = [self.sheet_path(cell.method)] if cell.sequence == 0 else []
-        return [self.confused_path(cell), *sheets]
+    def extras(self, cell: Cell) -> list[Path]:
+        """Where a cell leaves what is no number, if it has any."""
+        once = [self.sheet_path(cell.method), self.inspected_path(cell.method)] if cell.sequence == 0 else []
+        return [self.confused_path(cell), *once]
 
     def _identity(self) -> str:
         """What makes this run another than others."""

@@ -24,6 +24,7 @@ from fscl.experiment.base import describe_base, obtain_base, refuse_leak
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
+from fscl.experiment.watch import watch_meta_training
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
 from fscl.process import configure_process
@@ -66,7 +67,8 @@ def run_experiment(
         if record.network_path.exists():
             network, origin = Network.load(record.network_path)
         else:
-            network, origin = obtain_base(config, splits, record.checkpoint_path, reporter)
+            watch = watch_meta_training(config, splits, record.watched_path)
+            network, origin = obtain_base(config, splits, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
         refuse_leak(config, origin, pool)
         record.begin(_about(config, pool, network, origin, streams))

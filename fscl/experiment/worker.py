@@ -19,6 +19,8 @@ from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
 from fscl.errors import RunError
+from fscl.evaluation.inspected import save_found
+from fscl.evaluation.inspection import Inspector
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
@@ -73,6 +75,9 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         seed=child_seed(config.seed, "learner", cell.sequence),
         dials=None if dials is None else dials.model_dump(),
     )
+    inspector = None
+    if config.inspect is not None and isinstance(learner, Consolidation) and cell.sequence == 0:
+        inspector = Inspector(config.inspect, stream.task(pool, 0))
     _reset_peak_memory()
     outcome = evaluate_stream(
         learner,
@@ -80,11 +85,14 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         pool,
         probes=_probes(_orders, cell.sequence),
         on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1)),
+        on_learned=None if inspector is None else inspector.look,
     )
     peak = _peak_memory()
     if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
         _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
     save_confusions(record.confused_path(cell), worst_confusions(stream, pool, outcome.answers))
+    if inspector is not None and isinstance(learner, Consolidation):
+        save_found(record.inspected_path(cell.method), inspector.found(learner))
     return cell, outcome.result(), {**outcome.cost(), "peak_memory_bytes": peak}
 
 

@@ -31,6 +31,9 @@ CALIBRATION_IMAGES = 512  # training images whose statistics BatchNorm predicts 
 Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, a few words)."""
 
+OnValidation = Callable[[int, Network], None]
+"""Called with the steps done and the network as it is then."""
+
 
 class TrainSpec(BaseModel):
     """How long and on what episodes to meta-train.
@@ -100,12 +103,14 @@ def meta_train(
     start: Network | None = None,
     progress: Progress | None = None,
     team: Team | None = None,
+    on_validation: OnValidation | None = None,
 ) -> TrainedBase:
     """Meta-train, or continue from `checkpoint` if it is there. Every process of a `team` makes the same call.
 
     The backbone starts at random, or where a trained network of the same shape, `start`, is.
 
-    Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues.
+    Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues. `on_validation` is called
+    before the first step and at each validation; after a kill, once more for those since the last checkpoint.
     """
     team = team or Team()
     job = _Job(learner, network_spec, train, validation, spec, seed, team, start)
@@ -116,12 +121,16 @@ def meta_train(
         random = generator(seed, "meta", "init")
         meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
         state = _State.fresh(meta if start is None else learner.started_from(meta, start))
+        if on_validation is not None:
+            on_validation(0, job.network(state.average))
     team.agree(state.step)
     with _stop_between_steps() as stop:
         while state.step < spec.steps:
             job.train_step(state)
             if state.step % spec.validate_every == 0 or state.step == spec.steps:
                 state.note(job.validation_accuracy(state.average))
+                if on_validation is not None:
+                    on_validation(state.step, job.network(state.average))
                 job.save(state, checkpoint, identity)
             if progress is not None:
                 progress(state.step, spec.steps, f"step {state.step}/{spec.steps}, {state.summary()}")

@@ -38,9 +38,7 @@ def gradient_step(params: Mapping[str, Tensor], grads: Sequence[Tensor], rate: f
 
 
 def interpolate(start: Mapping[str, Tensor], end: Mapping[str, Tensor], rate: float) -> Params:
-    """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1, with nothing kept twice."""
-    if rate == 1:
-        return {name: end[name].detach() for name in start}
+    """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1."""
     return {name: torch.lerp(tensor, end[name].detach(), rate) for name, tensor in start.items()}
 
 

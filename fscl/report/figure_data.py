@@ -112,7 +112,7 @@ def confusion_rows(results: Results) -> Rows:
     return rows
 
 
-def to_csv(rows: Iterable[Sequence[str]]) -> str:
+def to_csv(rows: Iterable[Sequence[object]]) -> str:
     """The text of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -154,7 +154,7 @@ def draw_line(
     axes: Axes, number: int, steps: Values, mean: Values, low: Values, high: Values, texts: Sequence[str] = ()
 ) -> None:
     """A line with its band; `texts` is what its points say when pointed at, if anything."""
-    colour, marker, dashes = _look(number)
+    colour, marker, dashes = look(number)
     if len(steps) == 1:
         steps = steps + 0.07 * number  # side by side, with bars for bands
         axes.vlines(steps, low, high, color=colour, alpha=0.5, linewidth=1.2)
@@ -178,7 +178,7 @@ def _seconds(mean: float, low: float, high: float, n_sequences: int) -> str:
     return f"{mean:.3g} s" if n_sequences == 1 else f"{mean:.3g} s ({low:.3g} to {high:.3g})"
 
 
-def _look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
+def look(number: int) -> tuple[str, str, str | tuple[int, tuple[float, ...]]]:
     return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)]
 
 
@@ -195,7 +195,7 @@ def name_lines(axes: Axes, results: Results) -> None:
     wide, high = np.asarray(axes.get_position().size) * (figure.get_size_inches() if figure else 1)
     places = _spread([end[0] for end in ends], min(LABEL_GAP / high, 1 / max(len(ends) - 1, 1)))
     for (height, right, number, method), place in zip(ends, places, strict=True):
-        colour, marker, _ = _look(number)
+        colour, marker, _ = look(number)
         thread = axes.plot(
             [right + 0.07 / wide, 1 + 0.2 / wide], [height, place], color=colour, linewidth=0.7, alpha=0.7
         )

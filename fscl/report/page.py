@@ -9,7 +9,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -27,6 +27,7 @@ from fscl.experiment.confused import Confusion
 from fscl.experiment.record import RunRecord
 from fscl.report.figure_data import Rows, accuracy_rows, confusion_rows, seconds_rows, to_csv
 from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg, stand_alone
+from fscl.report.interference import drift_rows, drift_svg, fisher_rows, fisher_svg, penalties_rows, penalties_svg
 from fscl.report.latex import latex_table, latex_two_sides
 from fscl.report.results import Results, read_results
 from fscl.report.tables import ACCURACY, SummaryTable, csv_text, show, show_seconds, summarise, what_intervals
@@ -46,16 +47,22 @@ from fscl.report.two_sides import transfer_svg, two_sides_svg
 from fscl.report.words import both_sides, sentences, setting, typeset
 from fscl.storage import write_bytes
 
+Table = Sequence[Sequence[object]]  # the first row is the heading
 MOST_IN_LINK = 2**20  # characters; browsers refuse to save much longer links
 TABLES: dict[str, Callable[[Results], Rows]] = {
     "two-sides": two_sides_table,
     "cost": cost_table,
     "classes": class_rows,
 }
-FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Rows]]] = {
+FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Table]]] = {
     "accuracy": (accuracy_svg, accuracy_rows),
     "confusion": (confusion_svg, confusion_rows),
     "seconds": (seconds_svg, seconds_rows),
+}
+INSIDE_FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Table]]] = {
+    "drift": (drift_svg, drift_rows),
+    "fisher": (fisher_svg, fisher_rows),
+    "penalties": (penalties_svg, penalties_rows),
 }
 PROBE_FIGURES = {"two_sides": (two_sides_svg, two_sides_rows), "transfer": (transfer_svg, transfer_rows)}
 
@@ -99,8 +106,9 @@ def draw_figures(results: Results) -> dict[str, DrawnFigure]:
     """The figures by name; none where nothing has finished."""
     if not results.n_done:
         return {}
-    wanted = {**FIGURES, **(PROBE_FIGURES if "novel" in probed_sides(results) else {})}
-    return {name: DrawnFigure(draw(results), to_csv(rows(results))) for name, (draw, rows) in wanted.items()}
+    wanted = {**FIGURES, **(PROBE_FIGURES if "novel" in probed_sides(results) else {}), **INSIDE_FIGURES}
+    drawn = {name: (draw(results), rows) for name, (draw, rows) in wanted.items()}
+    return {name: DrawnFigure(svg, to_csv(rows(results))) for name, (svg, rows) in drawn.items() if svg}
 
 
 def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnFigure], folder: str) -> str:
@@ -137,6 +145,8 @@ def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnF
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         bands=bands_shown(results),
+        inside=[name for name in INSIDE_FIGURES if name in figures],
+        watched=bool(results.watched),
         sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
         setting=setting(table),

@@ -8,6 +8,7 @@ import numpy as np
 
 from fscl.data.stream import StreamSpec
 from fscl.errors import StorageError
+from fscl.evaluation.inspected import FisherPoint, Inspection, Watch, load_found
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
@@ -50,6 +51,8 @@ class Results:
     outcomes: dict[str, dict[int, Outcome]]
     sheets: dict[str, bytes] = field(default_factory=dict)  # PNG files of generated images, by method
     confusions: dict[str, list[Confusion]] = field(default_factory=dict)  # the worst of all sequences, by method
+    inspected: dict[str, Inspection] = field(default_factory=dict)  # what was seen inside methods
+    watched: tuple[FisherPoint, ...] = ()  # what was seen of meta-training
 
     @property
     def n_done(self) -> int:
@@ -80,8 +83,19 @@ def read_results(record: RunRecord) -> Results:
         stream, reference = StreamSpec.model_validate(config["stream"]), str(config["run"]["reference"])
         sheets = {method: sheet for method in methods if (sheet := _sheet(record, method)) is not None}
         confusions = {method: worst for method in methods if (worst := _worst(record, method, outcomes[method]))}
-        name = str(config["name"])
-        return Results(about, name, stream, methods, reference, n_sequences, outcomes, sheets, confusions)
+        return Results(
+            about,
+            str(config["name"]),
+            stream,
+            methods,
+            reference,
+            n_sequences,
+            outcomes,
+            sheets,
+            confusions,
+            inspected={m: load_found(path, Inspection) for m in methods if (path := record.inspected_path(m)).exists()},
+            watched=load_found(path, Watch).fisher if (path := record.watched_path).exists() else (),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{record.folder} cannot be reported: a value is missing or of another kind ({error}). "
