@@ -132,7 +132,7 @@ def summary(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")],
 ) -> None:
     """The figures of a run in one small file, such as docs/results/omniglot-5w5s.json."""
-    from fscl.report.reproduction import write_summary
+    from fscl.report.summary import write_summary
 
     write_summary(folder, path)
     typer.echo(str(path))

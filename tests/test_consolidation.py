@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.consolidation import Consolidation, Dials
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.dials import Dials
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.methods import METHODS, make_learner
 from fscl.continual.regularisers import Hold, tag_gates

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fscl.continual.base import ContinualLearner, LearnerState
-from fscl.continual.consolidation import Consolidation, Dials
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.dials import Dials
 from fscl.continual.methods import METHODS, make_learner
 from fscl.data.pool import Examples
 from fscl.data.stream import StreamSpec, Task, sample_stream

@@ -9,20 +9,8 @@ import pytest
 from fscl.errors import StorageError
 from fscl.experiment.config import load_config
 from fscl.experiment.record import Cell, RunRecord
-from fscl.report.reproduction import (
-    BEGIN,
-    END,
-    Figure,
-    MethodSummary,
-    PaperTable,
-    read_summary,
-    replace_tables,
-    reproduction_tables,
-    summarise_run,
-    table_of,
-    verdict,
-    write_summary,
-)
+from fscl.report.reproduction import BEGIN, END, PaperTable, replace_tables, reproduction_tables, table_of, verdict
+from fscl.report.summary import Figure, MethodSummary, read_summary, summarise_run, write_summary
 from tests.conftest import ROOT
 from tests.test_report import FAIR, GOOD, Rows, about, append, make_run
 

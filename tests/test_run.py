@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fscl.continual.consolidation import Dials
+from fscl.continual.dials import Dials
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, DataError, RunError, StorageError
+from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import Cell, RunRecord
@@ -118,6 +119,23 @@ def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
     assert all(mine[Cell("replay", n)]["cost"] != theirs[Cell("replay", n)]["cost"] for n in range(3))
     alone = run_experiment(config, tmp_path / "alone", workers=1)
     assert alone.results_path.read_bytes() == record.results_path.read_bytes()
+
+
+def test_a_probed_run_serves_one_that_does_not_probe_but_not_the_other_way(tmp_path: Path):
+    probe = {"after": [0, 3], "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2, "n_classes": 4}
+    plain = tiny(run__methods=["prototypes"], run__n_sequences=1, run__reference="prototypes")
+    probed = plain.model_copy(update={"probe": ProbeSpec.model_validate(probe)})
+    both = {
+        name: run_experiment(config, tmp_path / name, workers=1)
+        for name, config in (("plain", plain), ("probed", probed))
+    }
+    again = RunRecord(tmp_path / "again")
+    again.begin(both["plain"].about())
+    assert again.take_over(both["probed"], plan_cells(plain)) == 1
+    assert again.cells()[Cell("prototypes", 0)]["result"] == both["plain"].cells()[Cell("prototypes", 0)]["result"]
+    other = RunRecord(tmp_path / "other")
+    other.begin(both["probed"].about())
+    assert other.take_over(both["plain"], plan_cells(probed)) == 0
 
 
 def _all_gone(session: int) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fscl.continual.base import ContinualLearner
-from fscl.continual.consolidation import Consolidation, Dials
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.dials import Dials
 from fscl.continual.discriminant import Discriminant
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.gaussian import GaussianHead

@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.consolidation import Consolidation, Dials
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.dials import Dials
 from fscl.data.pool import ClassPool, Examples
 from fscl.nets.fast import grow_head
 from fscl.nets.network import Network

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscl.continual.consolidation import Dials
+from fscl.continual.dials import Dials
 from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.data.sets import DataSpec
 from fscl.data.stream import StreamSpec

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ValidationError
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.storage import canonical_json, digest, read_json, write_bytes, write_json
 
+WATCHERS = ("probe", "inspect")  # sections that look on, and change nothing
 MUST_NOT_MIX = ("fscl", "torch")  # results of different versions of these do not belong in one table
 
 
@@ -171,15 +172,20 @@ class RunRecord:
         return found
 
     def take_over(self, other: "RunRecord", plan: list[Cell]) -> int:
-        """Copy from another run the cells of `plan` that would come out the same here; how many there were."""
+        """Copy from another run the cells of `plan` that would come out the same here; how many there were.
+
+        A run that also probed or inspected serves one that does not ask for it.
+        """
         about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
         taken = 0
         for cell in plan:
-            if cell in finished and cell not in done and _depends_on(about, cell) == _depends_on(theirs, cell):
+            if cell in finished and cell not in done and _serves(theirs, about, cell):
                 for mine, their in zip(self.extras(cell), other.extras(cell), strict=True):
                     if their.is_file():
                         write_bytes(mine, their.read_bytes())
-                self.append(cell, finished[cell]["result"], finished[cell]["cost"])
+                unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
+                parts = [finished[cell][part] for part in ("result", "cost")]
+                self.append(cell, *({k: v for k, v in part.items() if k not in unasked} for part in parts))
                 taken += 1
         return taken
 
@@ -239,13 +245,22 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+def _serves(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell) -> bool:
+    """Whether a cell of one run is all that it would be in the other."""
+    asked = [mine["config"].get(key) for key in WATCHERS]
+    found = [theirs["config"].get(key) for key in WATCHERS]
+    seen = all(wish is None or wish == there for wish, there in zip(asked, found, strict=True))
+    wanted = _depends_on(mine, cell)
+    return seen and wanted is not None and wanted == _depends_on(theirs, cell)
+
+
 def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     """All that a cell's result depends on; None for a sequence that the run does not have."""
     config, streams = about["config"], about["streams"]
     if cell.sequence >= len(streams):
         return None
     # what these decide for the cell is in the dials of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "dials")
+    apart = ("name", "run", "stream", "base", "dials", *WATCHERS)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,

@@ -1,141 +1,18 @@
 """What was reproduced of the paper's tables: a page made from the summaries of runs, and from nothing else.
 
-A summary is a small JSON file: the figures of a run's table, what the run was, and no more. `fscl summary RUN FILE` writes
-one; the page is made from all of them in a folder.
+`fscl summary RUN FILE` writes a summary; the page is made from all of them in a folder.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fscl.errors import StorageError
-from fscl.evaluation.metrics import Interval
-from fscl.experiment.record import Cell, RunRecord
-from fscl.report.page import run_command
-from fscl.report.results import read_results
-from fscl.report.tables import Row, summarise
-from fscl.storage import read_json, write_bytes, write_json
+from fscl.report.summary import MethodSummary, Summary, read_summary
+from fscl.storage import write_bytes
 
-CLASS_MEANS = "prototypes"
 OURS = "tsc"  # the paper's ideas, but not its method
-
-
-class Figure(BaseModel):
-    """A mean with its 95 % interval; None where there is one sequence only."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    mean: float
-    half_width: float | None
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.half_width is not None and abs(self.mean) > self.half_width
-
-    def holds(self, value: float) -> bool:
-        """Whether `value` lies within the interval."""
-        return self.half_width is not None and abs(self.mean - value) <= self.half_width
-
-    def show(self, *, signed: bool = False) -> str:
-        mean = f"{self.mean:+.2f}" if signed else f"{self.mean:.2f}"
-        return mean if self.half_width is None else f"{mean} ± {self.half_width:.2f}"
-
-
-class MethodSummary(BaseModel):
-    """One method: accuracy at each number of classes, paired differences to the reference and to class means, and cost.
-
-    `embedding_steps` is for how many steps the embedding moved, mean over tasks; None where it never can.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    method: str
-    n_sequences: int
-    accuracy: dict[int, Figure]
-    minus_reference: dict[int, Figure]
-    minus_class_means: dict[int, Figure]
-    embedding_steps: float | None
-    seconds_per_task: float
-    ms_per_image: float
-
-
-class Summary(BaseModel):
-    """One run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    command: str
-    split: str
-    preset: str
-    base: str
-    reference: str
-    n_sequences: int
-    versions: dict[str, str]
-    methods: list[MethodSummary]
-
-
-def summarise_run(folder: Path) -> Summary:
-    """The figures of a run directory, finished or not."""
-    results = read_results(RunRecord(folder))
-    config, cells = results.about["config"], RunRecord(folder).cells()
-    command = run_command(config, None)
-    if command is None:
-        raise StorageError(
-            f"{folder} is no run of a configuration that comes with fscl, so no command can make it again."
-        )
-    table = summarise(results)
-    to_means: Mapping[str, Row] = {}
-    if results.outcomes.get(CLASS_MEANS):
-        to_means = {row.method: row for row in summarise(replace(results, reference=CLASS_MEANS)).rows}
-    moments = [*table.at_classes, results.stream.n_labels]
-
-    def differences(row: Row | None) -> dict[int, Figure]:
-        found = [] if row is None else [*row.early_difference, row.difference]
-        return {n: _figure(interval) for n, interval in zip(moments, found, strict=False) if interval is not None}
-
-    methods = [
-        MethodSummary(
-            method=row.method,
-            n_sequences=row.n_sequences,
-            accuracy={n: _figure(interval) for n, interval in zip(moments, [*row.early, row.final], strict=True)},
-            minus_reference=differences(row),
-            minus_class_means=differences(to_means.get(row.method)),
-            embedding_steps=_mean_steps(cells, row.method),
-            seconds_per_task=round(row.learn_seconds, 4),
-            ms_per_image=round(row.answer_ms, 4),
-        )
-        for row in table.rows
-        if row.n_sequences > 0
-    ]
-    return Summary(
-        name=results.name,
-        command=command,
-        split=config["run"]["split"],
-        preset=config["run"]["preset"],
-        base=results.about["base"]["summary"],
-        reference=results.reference,
-        n_sequences=results.n_sequences,
-        versions=results.about["versions"],
-        methods=methods,
-    )
-
-
-def write_summary(folder: Path, path: Path) -> None:
-    """Summarise a run directory into a file."""
-    write_json(path, "summary", summarise_run(folder).model_dump(mode="json"))
-
-
-def read_summary(path: Path) -> Summary:
-    """What `write_summary` wrote."""
-    try:
-        return Summary.model_validate(read_json(path, "summary"))
-    except ValidationError as error:
-        raise StorageError(f"{path} is not a summary of a run: {error.errors()[0]['msg']}.") from error
 
 
 @dataclass(frozen=True)
@@ -179,6 +56,13 @@ PAPER = (
     PaperTable("omniglot-ablation", "Table 4: β, k and the regulariser; then tsc, part by part", {}),
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
+    PaperTable("omniglot-transfer-maml", "Both sides along the stream, MAML base (figures 1 and 4)", {}),
+    PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figures 1 and 4)", {}),
+    PaperTable("omniglot-new-instance-20w", "New examples of the same 20 classes, without replay (figure 5)", {}),
+    PaperTable("omniglot-new-instance-mixed", "New examples, and new classes every second task", {}),
+    PaperTable("omniglot-new-instance-overwrite", "New classes under the labels of old ones", {}),
+    PaperTable("omniglot-interference-drift", "Interference: replay at two learning rates (figure 2)", {}),
+    PaperTable("omniglot-interference-penalties", "Interference: classic regularisers after five tasks (figure 3)", {}),
     PaperTable("glyphs-to-omniglot", "A change of domain: a base of invented characters, a stream of Omniglot", {}),
 )
 MOMENTS = (30, 50)  # classes, at which the paper gives its figures
@@ -240,6 +124,42 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
             cells.append("" if theirs is None else " / ".join(f"{value:.2f}" for value in theirs))
             cells += [verdict(method, reference, figures)] if paper.judged else []
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n" + probe_table(summary) + along_table(summary)
+
+
+def probe_table(summary: Summary) -> str:
+    """The probe of each method along the stream; nothing where the run has none."""
+    probed = [method for method in summary.methods if method.probes]
+    if not probed:
+        return ""
+    lines = ["", f"The probe: {summary.probe}. In %; the change is since before the first task, paired.", ""]
+    sides = {side: list(points) for side, points in probed[0].probes.items()}
+    heading = ["method"]
+    for side, moments in sides.items():
+        heading += [f"{side}, {moment} tasks" for moment in moments] + [f"{side}, change"]
+    lines += ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
+    for method in probed:
+        cells = [f"`{method.method}`"]
+        for side, moments in sides.items():
+            change = method.probe_changes[side][moments[-1]]
+            cells += [method.probes[side][moment].show() for moment in moments]
+            cells.append(f"**{change.show(signed=True)}**" if change.excludes_zero else change.show(signed=True))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def along_table(summary: Summary) -> str:
+    """Accuracy after each task, where tasks bring new examples rather than new classes; nothing elsewhere."""
+    shown = [method for method in summary.methods if method.along]
+    if not shown:
+        return ""
+    moments = list(shown[0].along)
+    lines = ["", "Accuracy in % after each task:", "", "| method | " + " | ".join(map(str, moments)) + " |"]
+    lines.append("|" + "---|" * (len(moments) + 1))
+    lines += [
+        f"| `{method.method}` | " + " | ".join(method.along[moment].show() for moment in moments) + " |"
+        for method in shown
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -268,14 +188,3 @@ def update_page(page: Path, results: Path) -> None:
     except OSError as error:
         raise StorageError(f"cannot read the page {page}: {error.strerror}.") from error
     write_bytes(page, replace_tables(text, reproduction_tables(results)).encode())
-
-
-def _mean_steps(cells: Mapping[Cell, Mapping[str, Any]], method: str) -> float | None:
-    told = [task for cell, entry in cells.items() if cell.method == method for task in entry["result"]["diagnostics"]]
-    steps = [float(task["embedding_steps"]) for task in told if "embedding_steps" in task]
-    return round(sum(steps) / len(steps), 2) if steps else None
-
-
-def _figure(interval: Interval) -> Figure:
-    half = None if math.isnan(interval.half_width) else round(interval.half_width, 4)
-    return Figure(mean=round(interval.mean, 4), half_width=half)

@@ -1,0 +1,185 @@
+"""The figures of a run in one small JSON file: those of its table, what the run was, and no more."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fscl.errors import StorageError
+from fscl.evaluation.metrics import Interval, accuracy_curve, mean_interval
+from fscl.experiment.record import Cell, RunRecord
+from fscl.report.page import run_command
+from fscl.report.results import Results, read_results
+from fscl.report.tables import Row, summarise
+from fscl.report.transfer import probe_points, probed_sides
+from fscl.storage import read_json, write_json
+
+CLASS_MEANS = "prototypes"
+
+
+class Figure(BaseModel):
+    """A mean with its 95 % interval; None where there is one sequence only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mean: float
+    half_width: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.half_width is not None and abs(self.mean) > self.half_width
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies within the interval."""
+        return self.half_width is not None and abs(self.mean - value) <= self.half_width
+
+    def show(self, *, signed: bool = False) -> str:
+        mean = f"{self.mean:+.2f}" if signed else f"{self.mean:.2f}"
+        return mean if self.half_width is None else f"{mean} ± {self.half_width:.2f}"
+
+
+class MethodSummary(BaseModel):
+    """One method: accuracy at each number of classes, paired differences to the reference and to class means, and cost.
+
+    `embedding_steps` is for how many steps the embedding moved, mean over tasks; None where it never can. `along` is the
+    accuracy after each task, where tasks do not bring new classes each time. `probes` and `probe_changes` are by side and
+    number of tasks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str
+    n_sequences: int
+    accuracy: dict[int, Figure]
+    minus_reference: dict[int, Figure]
+    minus_class_means: dict[int, Figure]
+    embedding_steps: float | None
+    seconds_per_task: float
+    ms_per_image: float
+    along: dict[int, Figure] = {}
+    probes: dict[str, dict[int, Figure]] = {}
+    probe_changes: dict[str, dict[int, Figure]] = {}
+
+
+class Summary(BaseModel):
+    """One run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    command: str
+    split: str
+    preset: str
+    base: str
+    reference: str
+    n_sequences: int
+    versions: dict[str, str]
+    methods: list[MethodSummary]
+    probe: str = ""
+
+
+def summarise_run(folder: Path) -> Summary:
+    """The figures of a run directory, finished or not."""
+    results = read_results(RunRecord(folder))
+    config, cells = results.about["config"], RunRecord(folder).cells()
+    command = run_command(config, None)
+    if command is None:
+        raise StorageError(
+            f"{folder} is no run of a configuration that comes with fscl, so no command can make it again."
+        )
+    table = summarise(results)
+    to_means: Mapping[str, Row] = {}
+    if results.outcomes.get(CLASS_MEANS):
+        to_means = {row.method: row for row in summarise(replace(results, reference=CLASS_MEANS)).rows}
+    moments = [*table.at_classes, results.stream.n_labels]
+
+    def differences(row: Row | None) -> dict[int, Figure]:
+        found = [] if row is None else [*row.early_difference, row.difference]
+        return {n: _figure(interval) for n, interval in zip(moments, found, strict=False) if interval is not None}
+
+    methods = [
+        MethodSummary(
+            method=row.method,
+            n_sequences=row.n_sequences,
+            accuracy={n: _figure(interval) for n, interval in zip(moments, [*row.early, row.final], strict=True)},
+            minus_reference=differences(row),
+            minus_class_means=differences(to_means.get(row.method)),
+            embedding_steps=_mean_steps(cells, row.method),
+            seconds_per_task=round(row.learn_seconds, 4),
+            ms_per_image=round(row.answer_ms, 4),
+            along=_along(results, row.method),
+            **_probes(results, row.method),
+        )
+        for row in table.rows
+        if row.n_sequences > 0
+    ]
+    return Summary(
+        name=results.name,
+        command=command,
+        split=config["run"]["split"],
+        preset=config["run"]["preset"],
+        base=results.about["base"]["summary"],
+        reference=results.reference,
+        n_sequences=results.n_sequences,
+        versions=results.about["versions"],
+        methods=methods,
+        probe=_probe(config.get("probe")),
+    )
+
+
+def write_summary(folder: Path, path: Path) -> None:
+    """Summarise a run directory into a file."""
+    write_json(path, "summary", summarise_run(folder).model_dump(mode="json"))
+
+
+def read_summary(path: Path) -> Summary:
+    """What `write_summary` wrote."""
+    try:
+        return Summary.model_validate(read_json(path, "summary"))
+    except ValidationError as error:
+        raise StorageError(f"{path} is not a summary of a run: {error.errors()[0]['msg']}.") from error
+
+
+def _mean_steps(cells: Mapping[Cell, Mapping[str, Any]], method: str) -> float | None:
+    told = [task for cell, entry in cells.items() if cell.method == method for task in entry["result"]["diagnostics"]]
+    steps = [float(task["embedding_steps"]) for task in told if "embedding_steps" in task]
+    return round(sum(steps) / len(steps), 2) if steps else None
+
+
+def _along(results: Results, method: str) -> dict[int, Figure]:
+    if results.stream.setting == "new_class":
+        return {}
+    curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
+    return {number: _figure(mean_interval(column)) for number, column in enumerate(curves.T, start=1)}
+
+
+def _probes(results: Results, method: str) -> dict[str, Any]:
+    outcomes = list(results.outcomes[method].values())
+    points = {side: probe_points(outcomes, side) for side in probed_sides(results)}
+    return {
+        "probes": {side: {p.after: _figure(p.accuracy) for p in found} for side, found in points.items()},
+        "probe_changes": {
+            side: {p.after: _figure(p.change) for p in found if p.change is not None} for side, found in points.items()
+        },
+    }
+
+
+def _probe(spec: Mapping[str, Any] | None) -> str:
+    if spec is None:
+        return ""
+    by = {
+        "means": "class means",
+        "head": "a fresh linear head",
+        "network": "100 steps of every weight, then of the head",
+    }
+    problems = f"{spec['n_episodes']} problems of {spec['n_way']} ways and {spec['n_shot']} shots"
+    return f"{problems}, learned by {by[spec['learn']]}"
+
+
+def _figure(interval: Interval) -> Figure:
+    half = None if math.isnan(interval.half_width) else round(interval.half_width, 4)
+    return Figure(mean=round(interval.mean, 4), half_width=half)
