@@ -62,6 +62,7 @@ PAPER = (
     PaperTable("omniglot-new-instance-mixed", "New examples, and new classes every second task", {}),
     PaperTable("omniglot-new-instance-overwrite", "New classes under the labels of old ones", {}),
     PaperTable("omniglot-interference-drift", "Interference: replay at two learning rates (figure 2)", {}),
+    PaperTable("omniglot-interference-fisher", "Interference: Fisher information along meta-training (figure 2c)", {}),
     PaperTable("omniglot-interference-penalties", "Interference: classic regularisers after five tasks (figure 3)", {}),
     PaperTable("glyphs-to-omniglot", "A change of domain: a base of invented characters, a stream of Omniglot", {}),
 )
