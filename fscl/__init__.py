@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fscl.data.pool import ClassPool, Examples, Splits
     from fscl.data.stream import Stream, StreamSpec, Task, sample_stream
     from fscl.evaluation.metrics import accuracy_curve, backward_transfer, final_accuracy, forgetting
+    from fscl.evaluation.probe import ProbeSpec, make_probe
     from fscl.evaluation.protocol import evaluate_stream
     from fscl.meta.shipped import load_base, shipped_bases
     from fscl.process import configure_process
@@ -39,6 +40,8 @@ _HOME = {
     "backward_transfer": "evaluation.metrics",
     "final_accuracy": "evaluation.metrics",
     "forgetting": "evaluation.metrics",
+    "ProbeSpec": "evaluation.probe",
+    "make_probe": "evaluation.probe",
     "evaluate_stream": "evaluation.protocol",
     "load_base": "meta.shipped",
     "shipped_bases": "meta.shipped",
@@ -50,6 +53,7 @@ __all__ = [
     "METHODS",
     "ClassPool",
     "Examples",
+    "ProbeSpec",
     "Splits",
     "Stream",
     "StreamSpec",
@@ -68,6 +72,7 @@ __all__ = [
     "load_omniglot",
     "load_split_folder",
     "make_learner",
+    "make_probe",
     "sample_stream",
     "shipped_bases",
 ]

@@ -29,6 +29,12 @@ def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
     assert curve[-1] > 0.75  # chance is 0.05
 
 
+def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
+    (block,) = python_blocks("docs/evaluation.md")
+    exec(compile(block, "evaluation.md", "exec"), {})
+    assert -0.2 < float(capsys.readouterr().out) < 0
+
+
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 def test_the_example_of_adding_a_method_keeps_the_contract(
     check: Callable[[str, Network], None], monkeypatch: pytest.MonkeyPatch

@@ -122,3 +122,34 @@ def test_what_is_no_summary_is_refused(tmp_path: Path):
     write_json(tmp_path / "x.json", "summary", {"name": "x"})
     with pytest.raises(StorageError, match="is not a summary of a run"):
         read_summary(tmp_path / "x.json")
+
+
+def test_a_probed_run_has_a_second_table_with_paired_changes(tmp_path: Path):
+    probe = {"after": [0, 2], "n_episodes": 2, "n_way": 2, "n_shot": 3}
+    overrides = [f"probe.{key}={json.dumps(value)}" for key, value in probe.items()]
+    shape = ["stream.n_tasks=2", "stream.n_way=2", "stream.n_query=5", "run.methods=['joint']", "run.n_sequences=3"]
+    record = RunRecord(tmp_path / "probed")
+    record.begin(about(load_config("glyphs-quick", [*shape, *overrides]).resolved()))
+    for number in range(3):
+        points = {"0": [0.5, 0.7], "2": [0.6, 0.8 + 0.02 * number]}  # changes of 10, 11 and 12 points
+        append(record, Cell("joint", number), FAIR[number], 4, probes={"novel": points, "base": points})
+    summary = summarise_run(record.folder)
+    assert summary.methods[0].probes["novel"][0] == Figure(mean=60.0, half_width=0.0)
+    text = table_of(summary, TOY)
+    assert "The probe: 2 problems of 2 ways and 3 shots, learned by class means." in text
+    assert "| method | novel, 0 tasks | novel, 2 tasks | novel, change |" in text
+    assert "| `joint` | 60.00 ± 0.00 | 71.00 ± 2.48 | **+11.00 ± 2.48** |" in text
+
+
+def test_where_tasks_bring_examples_the_accuracy_after_each_is_told(tmp_path: Path):
+    shape = ["stream.n_tasks=2", "stream.n_way=2", "stream.n_query=5", "run.methods=['joint']", "run.n_sequences=3"]
+    record = RunRecord(tmp_path / "instances")
+    record.begin(about(load_config("glyphs-quick", [*shape, "stream.setting=new_instance"]).resolved()))
+    for number in range(3):
+        append(record, Cell("joint", number), GOOD[number], 2)
+    text = table_of(summarise_run(record.folder), TOY)
+    assert "Accuracy in % after each task:\n\n| method | 1 | 2 |" in text
+    assert "| `joint` | 100.00 ± 0.00 | 90.00 ± 24.84 |" in text
+    assert "after each task" not in table_of(
+        summarise_run(run_of_glyphs(tmp_path / "plain", {"joint": GOOD}).folder), TOY
+    )
