@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Penalties
 from fscl.report.figures import COLOURS, INK, MARKERS, WIDTH, figure_style, look, to_svg
 from fscl.report.results import Results
+from fscl.report.tips import tip_points
 
 SYMBOLS = {
     "fisher information": "F, Fisher information",
@@ -84,6 +85,8 @@ def _moment(axes: Axes, drift: Drift, moment: int) -> None:
         of_class = points[:, labels == label]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         axes.plot(*of_class[moment].T, linestyle="none", marker=marker, markersize=3.4, color=colour, alpha=0.85, mew=0)
+        x, y = of_class[moment].T
+        tip_points(axes, x, y, [f"class {label + 1}"] * len(x))
         trail = of_class[: moment + 1].mean(1)  # where the middle of the class came from
         axes.plot(*trail.T, color=INK, linewidth=0.8, alpha=0.7)
         axes.plot(*trail[-1:].T, marker=marker, markersize=6.5, color=colour, mec=INK, mew=0.8)
@@ -208,6 +211,7 @@ def _pair(
                 number,
                 [point.step for point in points],
                 [reading.loss if column else reading.trace for reading in readings],
+                lines[number][0],
             )
             if not by_log and column == 0:
                 _key(figure, 5.6 + number, top - 0.18, number, lines[number][0])
@@ -228,7 +232,7 @@ def _by_layer(
     axes = _panel(figure, 0.62 + 2.42 * column, bottom + 0.5, 1.85, 1.0)
     for number, layer in enumerate(layers):
         sums = [sum(f for key, f in point.shots.layers.items() if block(key) == layer) for point in points]
-        _curve(axes, number, [point.step for point in points], sums)
+        _curve(axes, number, [point.step for point in points], sums, layer)
     _log_ticks(axes)
     _steps_axis(axes, max(point.step for point in points), name != "meta-training")
     axes.set_title(name if len(name) < 30 else f"{name[:28]}…", fontsize=8.5, pad=4, loc="left", parse_math=False)
@@ -261,10 +265,12 @@ def _log_ticks(axes: Axes) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=6))
 
 
-def _curve(axes: Axes, number: int, steps: Sequence[int], values: Sequence[float]) -> None:
+def _curve(axes: Axes, number: int, steps: Sequence[int], values: Sequence[float], name: str) -> None:
     colour, marker, dashes = look(number)
     shown = [value if value > 0 else np.nan for value in values]  # nothing has no place on a logarithmic axis
     axes.plot(steps, shown, color=colour, marker=marker, linestyle=dashes, linewidth=1.4, markersize=3.5)
+    texts = [f"{name}, step {step}: {value:.4g}" for step, value in zip(steps, values, strict=True)]
+    tip_points(axes, np.array(steps, dtype=np.float64), np.array(shown), texts)
 
 
 def _steps_axis(axes: Axes, last: int, by_log: bool) -> None:
@@ -309,6 +315,10 @@ def penalties_svg(results: Results) -> str:
             axes = _panel(figure, 0.62 + wide * column, (rows - row - 1) * tall + 0.52, 1.85, tall - 0.98)
             axes.stairs(penalties.counts, penalties.edges(), baseline=0.7, fill=True, color=COLOURS[0], alpha=0.75)
             axes.set_ylim(0.7, 2.5 * max(penalties.counts))
+            edges, counts = np.array(penalties.edges()), np.array(penalties.counts, dtype=np.float64)
+            bins = zip(edges[:-1], edges[1:], counts, strict=True)
+            texts = [f"{low:.4g} to {high:.4g}: {n:,.0f} weights" for low, high, n in bins]
+            tip_points(axes, (edges[1:] + edges[:-1]) / 2, np.where(counts > 0, counts, np.nan), texts)
             _log_ticks(axes)
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
