@@ -228,10 +228,15 @@ def _show(record: "RunRecord") -> None:
     from rich.console import Console
 
     from fscl.report.page import write_report
-    from fscl.report.tables import print_table, summary_table
+    from fscl.report.results import read_results
+    from fscl.report.tables import print_table, summarise
+    from fscl.report.words import both_sides
 
     typer.echo(f"Base: {record.about()['base']['summary']}")
-    print_table(summary_table(record), Console())
+    results, console = read_results(record), Console()
+    print_table(summarise(results), console)
+    for sentence in both_sides(results):
+        console.print(sentence, markup=False, highlight=False)
     typer.echo(str(write_report(record)))
 
 

@@ -384,6 +384,7 @@ def test_a_run_with_a_probe_records_it_for_every_cell(tmp_path: Path) -> None:
     assert all(len(found) == 1 for found in starts.values())  # before any task all methods stand at the base
 
 
-def test_a_probe_after_the_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"probe\.after has 9, but a stream has 0 to"):
-        tiny(probe={"after": [0, 9]})
+def test_probes_after_the_end_are_left_out_unless_none_is_left() -> None:
+    assert tiny(probe={"after": [0, 9]}).probe is not None
+    with pytest.raises(ConfigError, match=r"probe\.after is \[8, 9\], but a stream has 0 to 3 tasks behind it"):
+        tiny(probe={"after": [8, 9]})

@@ -134,11 +134,12 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _probes_come(self) -> "Config":
-        late = [
-            n_tasks for n_tasks in (self.probe.after if self.probe else ()) if not 0 <= n_tasks <= self.stream.n_tasks
-        ]
-        if late:
-            raise ValueError(f"probe.after has {late[0]}, but a stream has 0 to {self.stream.n_tasks} tasks behind it")
+        """Moments after the end are left out, so that a shorter stream needs no other change; some must be left."""
+        moments = self.probe.after if self.probe else ()
+        if self.probe and not any(0 <= moment <= self.stream.n_tasks for moment in moments):
+            raise ValueError(
+                f"probe.after is {list(moments)}, but a stream has 0 to {self.stream.n_tasks} tasks behind it"
+            )
         return self
 
     @model_validator(mode="after")

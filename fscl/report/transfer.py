@@ -129,7 +129,7 @@ def probe_points(outcomes: list[Outcome], side: str) -> tuple[ProbePoint, ...]:
 
 def shown_moments(results: Results) -> list[int]:
     """Of the moments that were probed: the first, the middle one and the last, for a table."""
-    after = sorted(results.about["config"]["probe"]["after"]) if probed_sides(results) else []
+    after = [point.after for side in probed_sides(results)[:1] for point in two_sides(results)[0].probes[side]]
     return sorted({after[0], after[len(after) // 2], after[-1]}) if after else []
 
 

@@ -63,7 +63,7 @@ def _change(point: ProbePoint) -> str:
     """ "rose by 1.2 ± 0.4 points", where the interval excludes zero; else what can be said."""
     change = point.change
     if change is None or math.isnan(change.half_width):
-        return "was measured once"
+        return "was probed once"
     if change.mean == 0 and change.half_width == 0:
         return "unchanged"
     if not point.changed:
