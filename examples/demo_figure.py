@@ -1,17 +1,17 @@
 """Makes the picture in the README from a finished demo: `fscl demo && python examples/demo_figure.py`.
 
-Writes an SVG on white paper; the report itself draws the same figure in the page's own colours.
+It is the file figures/two_sides.svg of the run; the page draws the same in its own colours.
 """
 
 import sys
 from pathlib import Path
 
 from fscl.experiment.record import RunRecord
-from fscl.report.figures import accuracy_svg
+from fscl.report.figures import stand_alone
 from fscl.report.results import read_results
+from fscl.report.two_sides import two_sides_svg
 
 run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
 out = Path(__file__).resolve().parent.parent / "docs" / "images" / "demo.svg"
-svg = accuracy_svg(read_results(RunRecord(run)))
-out.write_text(svg.replace('style="', 'style="color: #222; background: #fff; ', 1))
+out.write_text(stand_alone(two_sides_svg(read_results(RunRecord(run)))))
 print(out)

@@ -294,11 +294,12 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
 
 
 def stand_alone(svg: str) -> str:
-    """The same figure as a file of its own, which has a size; its ink is then black, the default of `currentColor`."""
+    """The same figure as a file of its own: with a size, and dark ink on white wherever it is shown."""
     root = ElementTree.fromstring(svg)
     _, _, width, height = root.attrib["viewBox"].split()
     root.set("width", f"{width}pt")
     root.set("height", f"{height}pt")
+    root.set("style", f"color: #222; background: #fff; {root.get('style', '')}")
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
