@@ -14,6 +14,7 @@ from torch import Tensor
 import fscl.evaluation.inspected as inspected_module
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
+from fscl.continual.regularisers import CONSTANT_GATE
 from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, StreamSpec, sample_stream
@@ -144,6 +145,12 @@ def test_other_regularisers_show_their_importance_and_those_without_show_nothing
         found = held(learner)
         assert found is not None
         assert (found.measure, found.after, found.low, found.high, found.mean) == (measure, 2, 0, 6, 3)
+    alike = learner_of("constant")
+    alike.n_tasks = 1
+    found = held(alike)
+    assert found is not None
+    assert found.mean == CONSTANT_GATE
+    assert sum(found.counts) == sum(tensor.numel() for tensor in alike.slow.values())
     plain = learner_of("replay")
     plain.n_tasks = 1
     assert held(plain) is None

@@ -210,7 +210,7 @@ def held(learner: Consolidation) -> Penalties | None:
         return None
     values = learner.importance
     if dials.regulariser == "constant":
-        values = constant_gates(values)
+        values = constant_gates(learner.slow)
     if dials.regulariser == "tagging":
         values = tag_gates(values, learner.n_tasks, dials.gate_slope, dials.activity_scale)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in values.values()):
