@@ -53,8 +53,8 @@ def transfer_svg(results: Results) -> str:
         first.axhline(0, color="gray", linewidth=0.6)
         for axes, side in zip(others, sides, strict=True):
             _probe_panel(axes, results, side)
-            axes.set_title(SIDES[side], fontsize=10, loc="left")
-        first.set_title("earlier tasks", fontsize=10, loc="left")
+            axes.set_title(SIDES[side], fontsize=9, loc="left")
+        first.set_title("earlier tasks", fontsize=9, loc="left")
         name_lines((first, *others)[-1], results)
         return to_svg(figure, "transfer", "Backward transfer and probes, one line for each method")
 
