@@ -545,7 +545,7 @@ def test_damaged_weights_are_refused_by_name(splits: Splits, tmp_path: Path, dam
     "learner", [ProtoNet(), Maml(inner_steps=1), MamlPlusPlus(inner_steps=1), Supervised()], ids=str
 )
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("backbone", ["conv4", "resnet18"])
+@pytest.mark.parametrize("backbone", ["conv4", "resnet12", "resnet18"])
 def test_every_learner_trains_every_network_and_its_base_learns_a_stream(
     learner: BaseLearner, backbone: str, norm: str, splits: Splits, tmp_path: Path
 ):

@@ -1,6 +1,7 @@
 """Networks: shapes, inductive prediction, values that nothing changes, storage."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ def small_network(norm: str = "group", *, backbone: str = "conv4", width: int = 
         ("conv4", 16, 28, 16),
         ("resnet18", 64, 32, 512),
         ("resnet18", 64, 64, 512),
+        ("resnet12", 16, 64, 160),
+        ("resnet12", 8, 16, 80),
     ],
 )
 def test_features_have_the_promised_size(norm: str, backbone: str, width: int, size: int, n_features: int):
@@ -42,12 +45,19 @@ def test_resnet18_has_as_many_weights_as_the_reference():
     assert sum(tensor.numel() for tensor in network.params.values()) == 11_176_512
 
 
+def test_resnet12_has_four_blocks_of_three_convolutions_and_a_shortcut():
+    network = init_network(NetworkSpec(backbone="resnet12", channels=3, image_size=64), generator(0))
+    widths = [3, 64, 160, 320, 640]
+    by_hand = sum(10 * n * m + 18 * m * m + 8 * m for n, m in pairwise(widths))
+    assert sum(tensor.numel() for tensor in network.params.values()) == by_hand == 12_424_320
+
+
 def test_conv4_has_as_many_weights_as_four_blocks_of_64_filters():
     count = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 2 * 64
     assert sum(t.numel() for t in init_network(NetworkSpec(), generator(0)).params.values()) == count
 
 
-@pytest.mark.parametrize("backbone", ["conv4", "resnet18"])
+@pytest.mark.parametrize("backbone", ["conv4", "resnet12", "resnet18"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_predictions_do_not_change_with_the_order_or_the_batch_of_the_test_images(
     small_pool: ClassPool, norm: str, backbone: str
@@ -138,9 +148,11 @@ def test_batchnorm_refuses_to_learn_from_one_value():
         network.features(network.to_input(torch.zeros(1, 1, 32, 32, dtype=torch.uint8)))
 
 
-def test_a_resnet_too_narrow_for_torch_is_refused():
+def test_a_resnet_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="at least 8"):
         NetworkSpec(backbone="resnet18", width=4)
+    with pytest.raises(ValueError, match="resnet12 needs an even width"):
+        NetworkSpec(backbone="resnet12", width=9)
 
 
 def test_growing_a_head_leaves_its_rows_as_they_were_and_draws_the_same_new_ones():

@@ -26,7 +26,7 @@ from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
-from fscl.nets.network import check_width
+from fscl.nets.network import BackboneName, check_width
 from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
@@ -61,7 +61,7 @@ class _Section(BaseModel):
 class NetworkConfig(_Section):
     """The shape of the network; channels and image size come from the data."""
 
-    backbone: Literal["conv4", "resnet18"] = "conv4"
+    backbone: BackboneName = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
     norm: NormName = "group"
 

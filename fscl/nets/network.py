@@ -19,10 +19,13 @@ from fscl.nets.conv4 import Conv4
 from fscl.nets.fast import Params, in_layout
 from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.resnet import ResNet18
+from fscl.nets.resnet12 import ResNet12
 from fscl.nets.work import current_work
 from fscl.storage import load_tensors, save_tensors
 
-BACKBONES: dict[str, type[Conv4 | ResNet18]] = {"conv4": Conv4, "resnet18": ResNet18}
+Backbone = Conv4 | ResNet12 | ResNet18
+BackboneName = Literal["conv4", "resnet12", "resnet18"]
+BACKBONES: dict[BackboneName, type[Backbone]] = {"conv4": Conv4, "resnet12": ResNet12, "resnet18": ResNet18}
 PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
 
 
@@ -31,6 +34,10 @@ def check_width(backbone: str, width: int) -> None:
     if backbone == "resnet18" and width < 8:
         # torch 2.13 corrupts memory in the backward pass of a 1×1, stride-2 convolution of fewer channels
         raise ValueError(f"resnet18 needs a width of at least 8, but it is {width}")
+    if backbone == "resnet12" and width % 2:
+        raise ValueError(
+            f"resnet12 needs an even width, since its second block is 5/2 times as wide, but it is {width}"
+        )
 
 
 class NetworkSpec(BaseModel):
@@ -38,7 +45,7 @@ class NetworkSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    backbone: Literal["conv4", "resnet18"] = "conv4"
+    backbone: BackboneName = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
     norm: NormName = "group"
     channels: int = Field(default=1, ge=1, le=16)
@@ -51,7 +58,7 @@ class NetworkSpec(BaseModel):
 
 
 @lru_cache(maxsize=16)
-def _skeleton(spec: NetworkSpec) -> Conv4 | ResNet18:
+def _skeleton(spec: NetworkSpec) -> Backbone:
     """The layers without weights; every call brings its own."""
     with torch.device("meta"):
         module = BACKBONES[spec.backbone](
