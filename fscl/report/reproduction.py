@@ -102,7 +102,7 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     reference = known.get(summary.reference)
     moments = list(summary.methods[0].accuracy)
     n_done = min(method.n_sequences for method in summary.methods)
-    sequences = f"{summary.n_sequences} sequences"
+    sequences = f"{summary.n_sequences} sequence{'' if summary.n_sequences == 1 else 's'}"
     if n_done < summary.n_sequences:
         sequences = f"unfinished: {n_done} of {sequences}"
     heading = ["method", *(f"A_{n}" for n in moments), *(f"A_{n} - {summary.reference}" for n in moments)]
