@@ -42,8 +42,11 @@ def test_backward_transfer_along_the_stream_ends_where_the_whole_does():
 
 
 def test_forward_transfer_is_what_a_task_is_answered_above_chance_before_it_is_learned():
-    assert forward_transfer([None, 0.7, None, 0.5], chance=0.2) == pytest.approx(0.4)
-    assert math.isnan(forward_transfer([None, None], chance=0.2))
+    assert forward_transfer([None, 0.7, None, 0.5], [0.5, 0.5, 0.25, 0.25]) == pytest.approx((0.2 + 0.25) / 2)
+    assert (
+        forward_transfer([None, 0.5, None, 0.25], [0.5, 0.5, 0.25, 0.25]) == 0
+    )  # guessing, with ever more to guess from
+    assert math.isnan(forward_transfer([None, None], [0.5, 0.5]))
 
 
 def test_old_and_new_must_both_be_good_for_their_harmonic_mean():

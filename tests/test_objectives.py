@@ -148,6 +148,11 @@ def test_without_replay_the_means_of_a_class_go_on_to_be_those_of_all_its_shots(
         kept.learn_task(stream.task(small_pool, number).support)
     assert len(learner.memory) == 0
     torch.testing.assert_close(learner.fast_head, kept.fast_head)  # which looks at all six shots again
+    bounded = make_learner("tsc", network, seed=0, dials={**dials, "memory_per_class": 1})
+    assert isinstance(bounded, Consolidation)
+    for number in (0, 1, 2, 0, 1, 2):  # the shot that is kept is looked at again and again, and counts once
+        bounded.learn_task(stream.task(small_pool, number).support)
+    torch.testing.assert_close(bounded.fast_head, kept.fast_head)  # twice the same shots have the same means
     again = make_learner("tsc", network, seed=0, dials=dials)
     again.restore(learner.state())
     for each in (again, learner):

@@ -43,11 +43,22 @@ from fscl.continual.regularisers import (
 from fscl.data.augment import jittered, view
 from fscl.data.pool import Examples
 from fscl.errors import Divergence, MisuseError
-from fscl.nets.fast import Params, empty_head, frozen_copy, grow_head, in_layout, interpolate, linear, trainable_copy
+from fscl.nets.fast import (
+    Params,
+    class_sums,
+    empty_head,
+    frozen_copy,
+    grow_head,
+    in_layout,
+    interpolate,
+    linear,
+    trainable_copy,
+)
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.rng import child_seed, generator
 
+MAY_LACK = ("statistics", "lost")  # parts of a state that are there only after some tasks
 FINITE_CHECK_EVERY = 50  # steps; a check each step would cost more than it tells
 
 
@@ -62,7 +73,7 @@ class Consolidation(ContinualLearner):
         bounds = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
         self.memory = ReplayMemory(*(None if bound == "all" else bound for bound in bounds))
         self.n_tasks = 0
-        self.seen = torch.zeros(0, dtype=torch.int64)  # shots of each class so far
+        self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
         self.slow_head: Params = empty_head(network.n_features, network.dtype)
         self.fast: Params = self.slow
@@ -90,8 +101,6 @@ class Consolidation(ContinualLearner):
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
         replay = self._replay(support)
-        seen = torch.bincount(support.labels, minlength=n_classes)
-        seen[: len(self.seen)] += self.seen
         if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
             with torch.no_grad():
                 features = self.network.features(replay.x, self.slow)
@@ -121,8 +130,8 @@ class Consolidation(ContinualLearner):
         statistics = self._freeze_statistics(replay, fast)
         if self.dials.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
-            features, lost = self.embed(replay.images, fast, statistics), self._lost(seen, replay)
-            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, lost)
+            features = self.embed(replay.images, fast, statistics)
+            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, _grown(self.lost, n_classes))
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
@@ -138,8 +147,9 @@ class Consolidation(ContinualLearner):
             self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
             self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
         self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
-        self.memory.add(remembered)
-        self.seen = seen
+        kept = self.memory.add(remembered)
+        if self.dials.objective == "leave_one_out" and self.dials.memory == "shots":
+            self.lost = _with_lost(_grown(self.lost, n_classes), features, replay.y, kept)
         self.n_tasks += 1
 
     def predict(self, images: Tensor) -> Tensor:
@@ -195,10 +205,6 @@ class Consolidation(ContinualLearner):
         if self.dials.objective == "leave_one_out":
             return leave_one_out(features, y, self.dials.temperature)
         return cross_entropy(linear(head, features), y)
-
-    def _lost(self, seen: Tensor, replay: ReplaySet) -> Tensor:
-        """How many shots of each class were seen and cannot be looked at again."""
-        return (seen - torch.bincount(replay.y, minlength=len(seen))).clamp_min(0)
 
     def _freeze_statistics(self, replay: ReplaySet, fast: Params) -> Statistics | None:
         chosen = replay.batch()
@@ -329,11 +335,11 @@ class Consolidation(ContinualLearner):
         tensors = {f"memory/{key}": tensor for key, tensor in self.memory.tensors().items()}
         for group, params in self._groups().items():
             tensors |= {f"{group}/{key}": tensor.clone() for key, tensor in params.items()}
-        return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name, "seen": self.seen.tolist()})
+        return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name})
 
     def restore(self, state: LearnerState) -> None:
-        optional = {key for key in state.tensors if key.startswith(("memory/", "statistics/"))}
-        needed = {f"{part}/{key}" for part, params in self._groups().items() for key in params if part != "statistics"}
+        optional = {key for key in state.tensors if key.startswith(("memory/", "statistics/", "lost/"))}
+        needed = {f"{part}/{key}" for part, params in self._groups().items() for key in params if part not in MAY_LACK}
         expect_keys(state.tensors, needed | optional, self.name)
 
         def group(part: str) -> Params:
@@ -350,9 +356,9 @@ class Consolidation(ContinualLearner):
         self.weighted = weights("weighted") if self.weighted else {}
         self.slow_head, self.fast_head = group("slow_head"), group("fast_head")
         self.statistics = group("statistics") or None
+        self.lost = group("lost")
         self.memory.restore(group("memory"))
         self.n_tasks = int(state.details["n_tasks"])
-        self.seen = torch.tensor(state.details["seen"], dtype=torch.int64)
 
     def _groups(self) -> dict[str, Params]:
         return {
@@ -363,7 +369,27 @@ class Consolidation(ContinualLearner):
             "importance": self.importance,
             "weighted": self.weighted,
             "statistics": self.statistics or {},
+            "lost": self.lost,
         }
+
+
+def _grown(lost: Params, n_classes: int) -> Params:
+    """With rows of nothing for classes that are new."""
+    missing = n_classes - len(lost["counts"]) if lost else 0
+    return {name: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]) for name, tensor in lost.items()}
+
+
+def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> Params:
+    """With the features of the replayed shots that were not kept."""
+    gone = torch.ones(len(labels), dtype=torch.bool)
+    gone[kept] = False
+    if not bool(gone.any()):
+        return lost
+    n_classes = len(lost["counts"]) if lost else int(labels.max()) + 1
+    sums, counts = class_sums(features[gone], labels[gone], n_classes)
+    return (
+        {"sums": sums + lost["sums"], "counts": counts + lost["counts"]} if lost else {"sums": sums, "counts": counts}
+    )
 
 
 def _ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:

@@ -75,14 +75,18 @@ class ReplayMemory:
             torch.cat([self.stored.images, support.images]), torch.cat([self.stored.labels, support.labels])
         )
 
-    def add(self, support: Examples) -> None:
-        """Remember a task, within the bounds. Copies, so that the caller's tensors stay the caller's."""
+    def add(self, support: Examples) -> Tensor:
+        """Remember a task, within the bounds; which images of `with_new(support)` are kept, as positions.
+
+        Copies, so that the caller's tensors stay the caller's.
+        """
         both = self.with_new(support)
         room = self._room(both.images[0].nbytes + LABEL_BYTES)
         if self.per_class == 0 or room == 0:
-            return
+            return torch.zeros(0, dtype=torch.int64)
         kept = _balanced(both.labels, self.per_class, room)
         self.stored = Examples(both.images[kept], both.labels[kept])
+        return kept
 
     def tensors(self) -> dict[str, Tensor]:
         """What is held, by name, for storage."""

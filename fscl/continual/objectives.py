@@ -32,19 +32,21 @@ def leave_one_out(features: Tensor, labels: Tensor, temperature: float) -> Tenso
 
 
 def head_of_means(
-    head: Mapping[str, Tensor], features: Tensor, labels: Tensor, temperature: float, lost: Tensor | None = None
+    head: Mapping[str, Tensor],
+    features: Tensor,
+    labels: Tensor,
+    temperature: float,
+    lost: Mapping[str, Tensor] | None = None,
 ) -> Params:
     """A linear head that scores by squared distance to the class means; classes without a shot keep their rows.
 
-    `lost` tells for each class how many shots its old row was made of that are not here any more: they go into the new mean
-    as that row's mean.
+    `lost` has "sums" and "counts" of features of shots that are not here any more, for each class; they count as others.
     """
     sums, counts = class_sums(features.detach(), labels, len(head["bias"]))
+    if lost:
+        sums, counts = sums + lost["sums"], counts + lost["counts"]
     known = counts > 0
     means = sums / counts.clamp_min(1)[:, None]
-    if lost is not None:
-        old, share = head["weight"].detach() * (temperature / 2), lost / (counts + lost).clamp_min(1)
-        means = torch.where(lost[:, None] > 0, torch.lerp(means, old, share[:, None].to(means.dtype)), means)
     return {
         "weight": torch.where(known[:, None], 2 * means / temperature, head["weight"].detach()),
         "bias": torch.where(known, -means.square().sum(1) / temperature, head["bias"].detach()),

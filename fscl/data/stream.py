@@ -113,6 +113,12 @@ class Stream(BaseModel):
         plan = self.tasks[index]
         return Task(_gather(pool, plan, plan.support), _gather(pool, plan, plan.query))
 
+    def first_asked(self, index: int) -> torch.Tensor:
+        """For each query of a task, whether its class is new; when a class returns, its queries are the same images."""
+        before, plan = {name for task in self.tasks[:index] for name in task.classes}, self.tasks[index]
+        per_class = zip(plan.classes, plan.query, strict=True)
+        return torch.tensor([name not in before for name, chosen in per_class for _ in chosen])
+
     def save(self, path: Path) -> None:
         """Write the stream as JSON with its content hash."""
         write_json(path, "stream", {"content_hash": self.content_hash, **self.model_dump(mode="json")})

@@ -53,14 +53,15 @@ def backward_transfer_curve(R: Matrix) -> NDArray[np.float64]:
     return np.array([backward_transfer(R[:t, :t]) for t in range(1, len(R) + 1)])
 
 
-def forward_transfer(before: Sequence[float | None], chance: float) -> float:
+def forward_transfer(before: Sequence[float | None], chances: Sequence[float]) -> float:
     """How much better than chance a task is answered just before it is learned (Lopez-Paz and Ranzato 2017).
 
-    `before[j]` is R[j - 1, j], or None where the task brings classes that could not be answered yet: where all do, as in
-    a stream of new classes, there is nothing to measure (NaN), and a probe tells what earlier tasks are worth to later ones.
+    `before[j]` is R[j - 1, j] and `chances[j]` what guessing among the labels known then would give. `before[j]` is None
+    where the task brings classes that could not be answered yet. Where all do, as in a stream of new classes, there is
+    nothing to measure (NaN), and a probe tells what earlier tasks are worth to later ones.
     """
-    known = [accuracy for accuracy in before if accuracy is not None]
-    return float(np.mean(known)) - chance if known else float("nan")
+    gains = [accuracy - chance for accuracy, chance in zip(before, chances, strict=True) if accuracy is not None]
+    return float(np.mean(gains)) if gains else float("nan")
 
 
 @dataclass(frozen=True)

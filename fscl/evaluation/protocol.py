@@ -27,7 +27,7 @@ class StreamResult:
     Attributes:
         top1, top5: accuracy matrices R[i, j]; top-5 counts as right when the class is among the five best scores.
         restricted: as top1, but with the scores of the task's own classes alone.
-        confusion: after the last task, how often true class i (row) was called class j (column).
+        confusion: after the last task, how many images of label i (row) were called j (column).
         diagnostics: for each task, what the learner says of how it went.
         learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
         probes: for each probe by name, the accuracy of each of its problems after so many tasks.
@@ -123,8 +123,9 @@ def evaluate_stream(
             top5[number, earlier] = top_k_accuracy(scores, query.labels, 5)
             restricted[number, earlier] = restricted_accuracy(scores, query.labels)
             if number == n_tasks - 1:
-                np.add.at(confusion, (query.labels.numpy(), scores.argmax(1).numpy()), 1)
-                answers.append(scores.argmax(1).tolist())
+                answer, once = scores.argmax(1), stream.first_asked(earlier)  # each image counts once
+                np.add.at(confusion, (query.labels[once].numpy(), answer[once].numpy()), 1)
+                answers.append(answer.tolist())
         learn_seconds.append(learned - begin)
         predict_seconds.append(time.perf_counter() - learned)
         probe_seconds += _probe(learner, probes or {}, number + 1, probed)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import interpolate, pad
 
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
@@ -19,6 +19,7 @@ from fscl.storage import read_json, write_json
 
 MOST_PAIRS = 3  # of one cell
 MOST_IMAGES = 4  # of one kind
+MAX_SIDE = 64  # pixels of an image
 MAX_PICTURE_CHARACTERS = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -29,7 +30,7 @@ class Confusion(BaseModel):
     """One class taken for another.
 
     Attributes:
-        true, answered: names of classes; where a label stands for several, the first that bore it.
+        true, answered: names of classes; where the label answered stands for several, the first that bore it.
         count, of: how many of the true class's test images were answered so, and how many there are.
         picture: a PNG in base64: images that were confused, shots of the true class, shots of the one answered.
     """
@@ -58,30 +59,36 @@ class _Confusions(BaseModel):
 
 def worst_confusions(stream: Stream, pool: ClassPool, answers: list[list[int]]) -> list[Confusion]:
     """The pairs of classes confused most often, the worst first; of equally bad ones, those that came first."""
-    asked: dict[int, list[Tensor]] = {}  # true label to its test images, and for each the answer
-    replies: dict[int, list[int]] = {}
+    asked: dict[str, list[Tensor]] = {}  # each class to its test images, and for each of them the answer
+    replies: dict[str, list[int]] = {}
     shots: dict[int, list[Tensor]] = {}
-    names: dict[int, str] = {}
+    label_of: dict[str, int] = {}
+    bearer: dict[int, str] = {}
     for number, plan in enumerate(stream.tasks):
         task = stream.task(pool, number)
-        for label, name in zip(plan.labels, plan.classes, strict=True):
-            names.setdefault(label, name)
-        for image, label, answer in zip(task.query.images, task.query.labels.tolist(), answers[number], strict=True):
-            asked.setdefault(label, []).append(image)
-            replies.setdefault(label, []).append(answer)
+        label_of |= dict(zip(plan.classes, plan.labels, strict=True))
+        names = [name for name, chosen in zip(plan.classes, plan.query, strict=True) for _ in chosen]
+        queries = zip(names, task.query.images, answers[number], stream.first_asked(number).tolist(), strict=True)
+        for name, image, answer, once in queries:
+            if once:
+                asked.setdefault(name, []).append(image)
+                replies.setdefault(name, []).append(answer)
         for image, label in zip(task.support.images, task.support.labels.tolist(), strict=True):
             shots.setdefault(label, []).append(image)
-    counts = Counter((true, answer) for true, given in replies.items() for answer in given if answer != true)
-    worst = sorted(counts, key=lambda pair: (-counts[pair], pair))[:MOST_PAIRS]
+        for label, name in zip(plan.labels, plan.classes, strict=True):
+            bearer.setdefault(label, name)
+    order = {name: place for place, name in enumerate(asked)}
+    counts = Counter((true, answer) for true, given in replies.items() for answer in given if answer != label_of[true])
+    worst = sorted(counts, key=lambda pair: (-counts[pair], order[pair[0]], pair[1]))[:MOST_PAIRS]
     return [
         Confusion(
-            true=names[true],
-            answered=names[answer],
+            true=true,
+            answered=bearer[answer],
             count=counts[true, answer],
             of=len(asked[true]),
             picture=_picture(
                 [image for image, given in zip(asked[true], replies[true], strict=True) if given == answer],
-                shots[true],
+                shots[label_of[true]],
                 shots[answer],
             ),
         )
@@ -105,12 +112,20 @@ def load_confusions(path: Path) -> list[Confusion]:
     return pairs
 
 
+def _small(image: Tensor) -> Tensor:
+    """At most MAX_SIDE pixels wide and high: it is shown no larger."""
+    if image.shape[-1] <= MAX_SIDE:
+        return image
+    return interpolate(image[None].float(), (MAX_SIDE, MAX_SIDE), mode="area")[0].round().to(torch.uint8)
+
+
 def _picture(*groups: list[Tensor]) -> str:
     """Groups of images side by side, with a gap between the groups."""
+    groups = tuple([_small(image) for image in images[:MOST_IMAGES]] for images in groups)
     size = groups[0][0].shape[-1]
     strips = []
     for images in groups:
-        row = torch.cat([pad(image, (0, 2), value=128) for image in images[:MOST_IMAGES]], 2)
+        row = torch.cat([pad(image, (0, 2), value=128) for image in images], 2)
         strips.append(pad(row, (0, size // 2), value=128))
     picture = torch.cat(strips, 2)[:, :, : -(size // 2)].permute(1, 2, 0).contiguous().numpy()
     file = io.BytesIO()

@@ -181,7 +181,9 @@ class RunRecord:
         for cell in plan:
             if cell in finished and cell not in done and _serves(theirs, about, cell):
                 for mine, their in zip(self.extras(cell), other.extras(cell), strict=True):
-                    if their.is_file():
+                    if their.is_file() and (
+                        about["config"].get("inspect") or their != other.inspected_path(cell.method)
+                    ):
                         write_bytes(mine, their.read_bytes())
                 unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
                 parts = [finished[cell][part] for part in ("result", "cost")]

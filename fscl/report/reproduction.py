@@ -134,8 +134,10 @@ def probe_table(summary: Summary) -> str:
     probed = [method for method in summary.methods if method.probes]
     if not probed:
         return ""
-    lines = ["", f"The probe: {summary.probe}. In %; the change is since before the first task, paired.", ""]
     sides = {side: list(points) for side, points in probed[0].probes.items()}
+    first = min(moment for moments in sides.values() for moment in moments)
+    since = "before the first task" if first == 0 else f"after {first} task{'' if first == 1 else 's'}"
+    lines = ["", f"The probe: {summary.probe}. In %; the change is since {since}, paired.", ""]
     heading = ["method"]
     for side, moments in sides.items():
         heading += [f"{side}, {moment} tasks" for moment in moments] + [f"{side}, change"]
@@ -143,9 +145,10 @@ def probe_table(summary: Summary) -> str:
     for method in probed:
         cells = [f"`{method.method}`"]
         for side, moments in sides.items():
-            change = method.probe_changes[side][moments[-1]]
+            change = method.probe_changes[side].get(moments[-1])
+            told = "" if change is None else change.show(signed=True)
             cells += [method.probes[side][moment].show() for moment in moments]
-            cells.append(f"**{change.show(signed=True)}**" if change.excludes_zero else change.show(signed=True))
+            cells.append(f"**{told}**" if change is not None and change.excludes_zero else told)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -158,12 +158,16 @@ def _along(results: Results, method: str) -> dict[int, Figure]:
 
 
 def _probes(results: Results, method: str) -> dict[str, Any]:
-    outcomes = list(results.outcomes[method].values())
-    points = {side: probe_points(outcomes, side) for side in probed_sides(results)}
+    points = {side: probe_points(results, method, side) for side in probed_sides(results)}
+
+    def figures(found: dict[int, Interval]) -> dict[int, Figure]:
+        alone = results.n_sequences == 1  # its interval is over problems
+        return {n: _figure(replace(i, half_width=math.nan) if alone else i) for n, i in found.items()}
+
     return {
-        "probes": {side: {p.after: _figure(p.accuracy) for p in found} for side, found in points.items()},
+        "probes": {side: figures({p.after: p.accuracy for p in found}) for side, found in points.items()},
         "probe_changes": {
-            side: {p.after: _figure(p.change) for p in found if p.change is not None} for side, found in points.items()
+            side: figures({p.after: p.change for p in found if p.change is not None}) for side, found in points.items()
         },
     }
 

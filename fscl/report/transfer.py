@@ -6,7 +6,7 @@ along the stream are paired, since every moment meets the same problems.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,20 @@ KINDS = ("weights", "memory", "importance")  # of what a learner keeps
 
 @dataclass(frozen=True)
 class ProbePoint:
-    """After so many tasks: the probe's accuracy in %, and its change since the first point in points (None there)."""
+    """After so many tasks: the probe's accuracy in %, and its change since the first point in points (None there).
+
+    `single`: the intervals are over the problems of one sequence.
+    """
 
     after: int
     accuracy: Interval
     change: Interval | None
+    single: bool = False
 
     @property
     def changed(self) -> bool:
-        """Whether the interval of the change excludes zero."""
-        return self.change is not None and abs(self.change.mean) > self.change.half_width
+        """Whether the interval of the change excludes zero, over sequences."""
+        return not self.single and self.change is not None and abs(self.change.mean) > self.change.half_width
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,13 @@ class Cost:
         return None if self.stored is None else sum(self.stored.values())
 
 
+def on_shared_sequences(results: Results) -> Results:
+    """The same run, but only the sequences that every method has finished: what may be told side by side."""
+    shared = set.intersection(*(set(found) for found in results.outcomes.values())) if results.outcomes else set()
+    outcomes = {m: {n: o for n, o in found.items() if n in shared} for m, found in results.outcomes.items()}
+    return replace(results, outcomes=outcomes)
+
+
 def two_sides(results: Results) -> list[TwoSides]:
     """One row for each method that has finished something."""
     return [_two_sides(results, method) for _, method in with_outcomes(results)]
@@ -90,7 +101,9 @@ def two_sides(results: Results) -> list[TwoSides]:
 
 def _two_sides(results: Results, method: str) -> TwoSides:
     outcomes = list(results.outcomes[method].values())
-    chance = 1 / results.stream.n_labels
+    stream = results.stream
+    groups = [1 if stream.overwrite else number // stream.interval + 1 for number in range(stream.n_tasks)]
+    chances = [1 / (stream.n_way * known) for known in groups]  # just before a task whose classes are known
 
     def over_sequences(measure: Callable[[Outcome], float]) -> Interval:
         return mean_interval([100 * measure(outcome) for outcome in outcomes])
@@ -101,8 +114,8 @@ def _two_sides(results: Results, method: str) -> TwoSides:
         old=over_sequences(lambda outcome: old_and_new(outcome.top1).old),
         new=over_sequences(lambda outcome: old_and_new(outcome.top1).new),
         harmonic=over_sequences(lambda outcome: old_and_new(outcome.top1).harmonic),
-        forward=over_sequences(lambda outcome: forward_transfer(outcome.before, chance)),
-        probes={side: probe_points(outcomes, side) for side in probed_sides(results)},
+        forward=over_sequences(lambda outcome: forward_transfer(outcome.before, chances[: len(outcome.before)])),
+        probes={side: probe_points(results, method, side) for side in probed_sides(results)},
     )
 
 
@@ -112,16 +125,22 @@ def probed_sides(results: Results) -> list[str]:
     return [side for side in SIDES if outcomes and all(side in outcome.probes for outcome in outcomes)]
 
 
-def probe_points(outcomes: list[Outcome], side: str) -> tuple[ProbePoint, ...]:
-    """The points of a probe in order of time; intervals are over sequences, or over the problems of a single one."""
+def probe_points(results: Results, method: str, side: str) -> tuple[ProbePoint, ...]:
+    """The points of a probe in order of time; intervals are over sequences.
+
+    Of a run of one sequence they are over its problems, and say nothing of other sequences: no change is claimed from them.
+    """
+    outcomes = list(results.outcomes[method].values())
     moments = sorted(outcomes[0].probes[side])
     found = np.array([[outcome.probes[side][after] for after in moments] for outcome in outcomes])
-    shares = 100 * (found[0].T if len(found) == 1 else found.mean(2))  # (sequences or problems, moments)
+    single = results.n_sequences == 1
+    shares = 100 * (found[0].T if single else found.mean(2))  # (sequences or problems, moments)
     return tuple(
         ProbePoint(
             after,
             mean_interval(shares[:, place]),
             mean_interval(shares[:, place] - shares[:, 0]) if place else None,
+            single,
         )
         for place, after in enumerate(moments)
     )
@@ -164,10 +183,9 @@ def probe_lines(results: Results, side: str) -> tuple[NDArray[np.float64], list[
     lines = []
     moments: list[int] = []
     for number, method in with_outcomes(results):
-        outcomes = list(results.outcomes[method].values())
-        points = probe_points(outcomes, side)
+        points = probe_points(results, method, side)
         moments = [point.after for point in points]
-        lines.append(_line(number, method, len(outcomes), [point.accuracy for point in points]))
+        lines.append(_line(number, method, len(results.outcomes[method]), [point.accuracy for point in points]))
     return np.array(moments, dtype=np.float64), lines
 
 
@@ -228,9 +246,8 @@ def two_sides_table(results: Results) -> Rows:
     for side in probed_sides(results):
         for after in moments:
             heading += [f"probe_{side}_after_{after}_percent", f"probe_{side}_after_{after}_half_width"]
-            heading += (
-                [f"probe_{side}_change_{after}_points", f"probe_{side}_change_{after}_half_width"] if after else []
-            )
+            if after != moments[0]:
+                heading += [f"probe_{side}_change_{after}_points", f"probe_{side}_change_{after}_half_width"]
     rows = [heading]
     for row in two_sides(results):
         found = [row.final, row.old, row.new, row.harmonic, row.forward]

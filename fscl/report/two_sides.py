@@ -47,15 +47,18 @@ def transfer_svg(results: Results) -> str:
     """Backward transfer among a task's own classes, and the probe on each side, against the number of tasks."""
     with figure_style():
         sides = probed_sides(results)
-        figure, (first, *others) = _panels(results, 1 + len(sides))
-        _draw(first, results, *backward_lines(results), "points", "tasks learned")
-        first.set_ylabel("backward transfer (points)")
-        first.axhline(0, color="gray", linewidth=0.6)
-        for axes, side in zip(others, sides, strict=True):
+        has_earlier = results.stream.n_tasks > 1
+        figure, panels = _panels(results, has_earlier + len(sides))
+        if has_earlier:
+            first = panels[0]
+            _draw(first, results, *backward_lines(results), "points", "tasks learned")
+            first.set_ylabel("backward transfer (points)")
+            first.axhline(0, color="gray", linewidth=0.6)
+            first.set_title("earlier tasks", fontsize=9, loc="left")
+        for axes, side in zip(panels[has_earlier:], sides, strict=True):
             _probe_panel(axes, results, side)
             axes.set_title(SIDES[side], fontsize=9, loc="left")
-        first.set_title("earlier tasks", fontsize=9, loc="left")
-        name_lines((first, *others)[-1], results)
+        name_lines(panels[-1], results)
         return to_svg(figure, "transfer", "Backward transfer and probes, one line for each method")
 
 

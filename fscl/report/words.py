@@ -5,9 +5,10 @@ import re
 
 from fscl.report.results import Results
 from fscl.report.tables import Row, SummaryTable, show
-from fscl.report.transfer import Cost, ProbePoint, TwoSides, costs, two_sides
+from fscl.report.transfer import Cost, ProbePoint, TwoSides, costs, on_shared_sequences, two_sides
 
 MOST_IN_WORDS = 6  # methods whose figures are told in a sentence
+CLASS_MEANS = "prototypes"  # the rival that is never left out
 LEAD = "tsc"  # whom the others are told beside, where it took part
 
 
@@ -33,26 +34,34 @@ def sentences(table: SummaryTable, pool: str) -> list[str]:
 
 def both_sides(results: Results) -> list[str]:
     """What was kept and what became of the ability to learn, in one sentence; none where nothing was probed."""
+    results = on_shared_sequences(results)
     rows = [row for row in two_sides(results) if "novel" in row.probes]
     if not rows:
         return []
     cost = {row.method: row for row in costs(results)}
     lead = next((row for row in rows if row.method == LEAD), rows[0])
-    others = [row for row in rows if row is not lead][: MOST_IN_WORDS - 1]
+    must = [row for row in rows if row is not lead and row.method in (CLASS_MEANS, results.reference)]
+    more = [row for row in rows if row is not lead and row not in must][: MOST_IN_WORDS - 1 - len(must)]
+    others = [row for row in rows if row in must or row in more]
+    left_out = len(rows) - 1 - len(others)
     stream, probe = results.stream, results.about["config"]["probe"]
     what = (
         f"of {stream.n_labels} classes" if stream.setting == "new_class" else f"after {_count(stream.n_tasks, 'task')}"
     )
-    last = lead.probes["novel"][-1]
+    first, last = lead.probes["novel"][0], lead.probes["novel"][-1]
+    since = "" if first.after == 0 else f" since task {first.after}"
     told = [
         f"{lead.method} keeps {_share(lead)} {what}, and its {probe['n_shot']}-shot accuracy on classes never seen "
-        f"{_change(last)} after {_count(last.after, 'task')}"
+        f"{_change(last)}{since} after {_count(last.after, 'task')}"
     ]
     told += [
         f"{row.method}: {_share(row)}, {_change(row.probes['novel'][-1])}{_time(cost[row.method], cost[lead.method])}"
         for row in others
     ]
-    return [f"{'; '.join(told)}."]
+    rest = f" The table has {left_out} more." if left_out else ""
+    n_shared, n_all = len(results.outcomes[lead.method]), results.n_sequences
+    some = f" So far, on {n_shared} of {n_all} sequences." if n_shared < n_all else ""
+    return [f"{'; '.join(told)}.{rest}{some}"]
 
 
 def _share(row: TwoSides) -> str:
@@ -66,6 +75,8 @@ def _change(point: ProbePoint) -> str:
         return "was probed once"
     if change.mean == 0 and change.half_width == 0:
         return "unchanged"
+    if point.single:
+        return f"changed by {_together(f'{typeset(show(change, signed=True))} points')} on this one sequence"
     if not point.changed:
         return f"changed by {_together(f'{typeset(show(change, signed=True))} points')} (no change is shown)"
     size = _together(f"{abs(change.mean):.1f} ± {change.half_width:.1f} points")
@@ -75,9 +86,11 @@ def _change(point: ProbePoint) -> str:
 def _time(cost: Cost, lead: Cost) -> str:
     """How the time to learn compares; nothing where it is about the same."""
     ratio = lead.seconds_per_class / cost.seconds_per_class if cost.seconds_per_class > 0 else 1.0
-    if ratio >= 1.5:
+    if ratio >= 10:
         return f", in {_together(f'1/{ratio:.0f}')} of the time"
-    return f", in {1 / ratio:.0f} times the time" if ratio <= 1 / 1.5 else ""
+    if ratio >= 1.25:
+        return f", in {1 / ratio:.1f} of the time"
+    return f", in {1 / ratio:.{0 if ratio <= 0.1 else 1}f} times the time" if ratio <= 0.8 else ""
 
 
 def _best(rows: list[Row], reference: str) -> str:
