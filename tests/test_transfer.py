@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import StorageError
-from fscl.experiment.confused import MOST_IMAGES, load_confusions, save_confusions, worst_confusions
+from fscl.evaluation.protocol import evaluate_stream
+from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, load_confusions, save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
+from fscl.nets.network import NetworkSpec, init_network
 from fscl.report.page import write_report
+from fscl.report.reproduction import probe_table
 from fscl.report.results import Results, read_results
+from fscl.report.summary import Figure, MethodSummary, Summary
 from fscl.report.transfer import (
+    Cost,
     backward_lines,
     costs,
     probing_share,
@@ -29,9 +35,10 @@ from fscl.report.transfer import (
     two_sides_table,
 )
 from fscl.report.two_sides import transfer_svg, two_sides_svg
-from fscl.report.words import both_sides
+from fscl.report.words import _time, both_sides
 from fscl.rng import generator
 from fscl.storage import read_json, write_json
+from tests.conftest import noise_pool
 from tests.test_report import FAIR, GOOD, append, make_run, page_of
 
 T3 = 4.302653  # Student's t, 97.5 %, for three values
@@ -209,3 +216,132 @@ def test_the_page_shows_the_worst_of_all_sequences(small_pool: ClassPool, tmp_pa
     names = stream.tasks[0].classes
     assert page.index(f"</b> took 4 of 4 images of {names[0]} for") < page.index("</b> took 1 of 4 images")
     assert page.count('<img src="data:image/png;base64,') == 2
+
+
+def test_forward_transfer_of_guessing_is_zero_though_there_is_ever_more_to_guess_from(tmp_path: Path):
+    spec = {"setting": "mixed", "class_change_interval": 2}
+    rows = [[1.0], [1.0, 1.0], [1.0] * 3, [1.0] * 4]
+    record = make_run(tmp_path / "mixed", {"tsc": [], "joint": []}, stream={**spec, "n_tasks": 4})
+    for number in range(3):
+        append(record, Cell("tsc", number), rows, 4, before=[None, 0.5, None, 0.25])
+        append(record, Cell("joint", number), rows, 4, before=[None, 0.9, None, 0.65])
+    guessing, better = two_sides(read_results(record))
+    assert guessing.forward.mean == pytest.approx(0)
+    assert better.forward.mean == pytest.approx(40)
+    assert "FWT<small>points" in page_of(record)
+    assert "Harmonic<small>" not in page_of(record)  # classes return with the same test images
+
+
+def test_one_sequence_claims_no_rise(tmp_path: Path):
+    record = make_run(tmp_path / "toy", {"tsc": []}, probe=PROBE, run={"n_sequences": 1})
+    points = {"0": [0.5, 0.52], "1": [0.6, 0.6], "2": [0.9, 0.9]}
+    append(record, Cell("tsc", 0), GOOD[0], 4, probes={"novel": points, "base": points})
+    results = read_results(record)
+    assert not two_sides(results)[0].probes["novel"][-1].changed
+    assert "points on this one sequence after 2 tasks" in both_sides(results)[0].replace("\u00a0", " ")
+    assert "say nothing of other sequences" in page_of(record)
+
+
+def test_of_an_unfinished_run_the_sentence_tells_what_all_methods_have(tmp_path: Path):
+    record = probed_run(tmp_path / "toy")
+    lines = record.cells_path.read_text().splitlines(keepends=True)
+    record.cells_path.write_text("".join(lines[:-1]))  # class means lack the last sequence, where tsc had all 100 %
+    told = both_sides(read_results(record))[0].replace("\u00a0", " ")
+    assert told.startswith("tsc keeps 85.0 % of 4 classes")
+    assert told.endswith("So far, on 2 of 3 sequences.")
+
+
+def test_class_means_are_in_the_sentence_however_many_methods_there_are(tmp_path: Path):
+    methods = ["tsc", "joint", "replay", "ewc", "si", "mas", "stc", "prototypes"]
+    record = make_run(tmp_path / "many", {method: [] for method in methods}, probe=PROBE)
+    points = {str(after): [0.5, 0.5] for after in range(3)}
+    for method in methods:
+        for number in range(3):
+            append(record, Cell(method, number), GOOD[number], 4, probes={"novel": points, "base": points})
+    (sentence,) = both_sides(read_results(record))
+    assert all(f"{method}: " in sentence for method in ("joint", "prototypes"))
+    assert "The table has 2 more." in sentence
+
+
+def test_a_probe_that_begins_later_has_its_columns_under_their_headings(tmp_path: Path):
+    record = make_run(tmp_path / "late", {"tsc": []}, probe={**PROBE, "after": [1, 2]})
+    for number in range(3):
+        points = {"1": [0.5, 0.5], "2": [0.7, 0.7]}
+        append(record, Cell("tsc", number), GOOD[number], 4, probes={"novel": points, "base": points})
+    results = read_results(record)
+    heading, row = two_sides_table(results)
+    found = dict(zip(heading, row, strict=True))
+    assert (found["probe_novel_after_2_percent"], found["probe_novel_change_2_points"]) == ("70", "20")
+    assert "probe_novel_change_1_points" not in found
+    assert "rose by 20.0 ± 0.0 points since task 1 after 2 tasks" in both_sides(results)[0].replace("\u00a0", " ")
+
+
+def test_one_task_and_one_moment_can_be_reported(tmp_path: Path):
+    record = make_run(tmp_path / "short", {"tsc": []}, probe={**PROBE, "after": [0]}, stream={"n_tasks": 1})
+    for number in range(3):
+        points = {"0": [0.5, 0.5]}
+        append(record, Cell("tsc", number), [[1.0]], 2, probes={"novel": points, "base": points})
+    assert "Probe, novel" in page_of(record)
+    summary = summarise_run_of(record)
+    assert "| `tsc` | 50.00 ± 0.00 |  |" in probe_table(summary)
+
+
+def summarise_run_of(record: RunRecord) -> Summary:
+    """Its summary, though no shipped configuration makes it."""
+    results = read_results(record)
+    probes = {
+        side: {p.after: Figure(mean=p.accuracy.mean, half_width=p.accuracy.half_width) for p in points}
+        for side, points in two_sides(results)[0].probes.items()
+    }
+    method = MethodSummary(
+        method="tsc",
+        n_sequences=3,
+        accuracy={},
+        minus_reference={},
+        minus_class_means={},
+        embedding_steps=None,
+        seconds_per_task=1.0,
+        ms_per_image=1.0,
+        probes=probes,
+        probe_changes={side: {} for side in probes},
+    )
+    what = {"name": "toy", "command": "", "split": "test", "preset": "quick", "base": "", "reference": "joint"}
+    return Summary.model_validate(
+        {**what, "n_sequences": 3, "versions": {}, "methods": [method], "probe": "two problems"}
+    )
+
+
+def test_times_are_told_as_they_are():
+    lead = Cost("tsc", 1.0, math.nan, None, 0.0)
+    told = {ratio: _time(Cost("x", 1 / ratio, math.nan, None, 0.0), lead) for ratio in (1.0, 1.5, 2.5, 20, 0.5, 0.04)}
+    assert told == {
+        1.0: "",
+        1.5: ", in 0.7 of the time",
+        2.5: ", in 0.4 of the time",
+        20: ", in 1/20 of the time",
+        0.5: ", in 2.0 times the time",
+        0.04: ", in 25 times the time",
+    }
+
+
+def test_an_image_that_is_asked_again_is_confused_once(small_pool: ClassPool):
+    spec = StreamSpec(n_tasks=3, n_way=2, n_shot=2, n_query=4, setting="new_instance")
+    stream = sample_stream(small_pool, spec, generator(0, "stream"))
+    (pair,) = worst_confusions(stream, small_pool, [[1, 0, 0, 0, 1, 1, 1, 1]] * 3)
+    assert (pair.count, pair.of) == (1, 4)
+    learner = make_learner("prototypes", init_network(NetworkSpec(width=8, image_size=16), generator(0, "b")), seed=0)
+    assert evaluate_stream(learner, stream, small_pool).confusion.sum() == 2 * 4
+
+
+def test_under_a_label_used_again_the_class_that_was_confused_is_named(small_pool: ClassPool):
+    spec = StreamSpec(n_tasks=2, n_way=2, n_shot=2, n_query=3, setting="mixed", overwrite=True)
+    stream = sample_stream(small_pool, spec, generator(0, "stream"))
+    (pair,) = worst_confusions(stream, small_pool, [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    assert (pair.true, pair.count, pair.of) == (stream.tasks[1].classes[0], 3, 3)
+
+
+def test_large_colour_images_make_a_picture_that_fits():
+    pool = noise_pool(n_classes=2, n_images=8, size=224, channels=3)
+    stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=4, n_query=4), generator(0, "stream"))
+    pair = worst_confusions(stream, pool, [[1] * 8])[0]
+    assert Image.open(io.BytesIO(pair.png())).size[1] == MAX_SIDE
