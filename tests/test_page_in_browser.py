@@ -12,11 +12,19 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fscl.data.stream import StreamSpec, sample_stream
+from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Penalties, save_found
+from fscl.experiment.confused import save_confusions, worst_confusions
+from fscl.experiment.record import Cell
+from fscl.rng import generator
+from tests.conftest import noise_pool
 from tests.test_report import FAIR, GOOD, POOR, make_run, page_of
+from tests.test_transfer import probed_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -66,6 +74,35 @@ document.body.append(pre);
 """
 
 
+ALL_ACTIONS = """
+const outcome = { tips: {}, last: [], pictures: [] };
+const tables = [...document.querySelectorAll("table.sortable")];
+outcome.tables = tables.length;
+for (const table of tables) {
+  table.tHead.rows[0].cells[1].querySelector("button").click();
+  outcome.last.push([...table.tBodies[0].rows].pop().cells[0].textContent);
+}
+for (const picture of document.querySelectorAll(".pairs img")) {
+  outcome.pictures.push(picture.complete && picture.naturalWidth > 0);
+}
+const box = document.querySelector(".tip");
+for (const svg of document.querySelectorAll("figure svg")) {
+  const circle = svg.querySelector(".tips circle");
+  if (!circle) continue;
+  const name = svg.querySelector("g[id]").id.split("-")[0];
+  circle.scrollIntoView();
+  const place = circle.getBoundingClientRect();
+  const at = { clientX: place.x + place.width / 2, clientY: place.y + place.height / 2 };
+  svg.dispatchEvent(new PointerEvent("pointermove", { ...at, pointerType: "mouse", bubbles: true }));
+  outcome.tips[name] = box.textContent;
+}
+const pre = document.createElement("pre");
+pre.id = "outcome";
+pre.textContent = JSON.stringify(outcome);
+document.body.append(pre);
+"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> str:
     wanted = os.environ.get("FSCL_BROWSER")
@@ -77,15 +114,15 @@ def browser() -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """What the actions found, and what the browser logged."""
-    folder = tmp_path_factory.mktemp("page")
-    page = page_of(make_run(folder / "toy", {"tsc": GOOD, "joint": FAIR, "replay": POOR}))
-    digest = base64.b64encode(hashlib.sha256(ACTIONS.encode()).digest()).decode()
+Seen = tuple[dict[str, Any], str]
+
+
+def act(browser: str, folder: Path, page: str, actions: str) -> Seen:
+    """What the actions found in the page, and what the browser logged."""
+    digest = base64.b64encode(hashlib.sha256(actions.encode()).digest()).decode()
     policy = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)  # the page's own stays in force
     acting = folder / "acting.html"
-    acting.write_text(policy.replace("</body>", f"<script>{ACTIONS}</script></body>"), "utf-8")
+    acting.write_text(policy.replace("</body>", f"<script>{actions}</script></body>"), "utf-8")
     options = [
         "--headless",
         "--no-sandbox",
@@ -104,29 +141,70 @@ def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     return json.loads(html.unescape(match[1])), console
 
 
-def test_the_console_stays_empty(opened: tuple[dict[str, Any], str]) -> None:
+@pytest.fixture(scope="module")
+def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("page")
+    return act(
+        browser, folder, page_of(make_run(folder / "toy", {"tsc": GOOD, "joint": FAIR, "replay": POOR})), ACTIONS
+    )
+
+
+@pytest.fixture(scope="module")
+def opened_in_full(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A run with all that a page can show: probed, inspected, and with images that were confused."""
+    folder = tmp_path_factory.mktemp("full")
+    record = probed_run(folder / "toy")
+    pool = noise_pool(n_classes=2, n_images=8)
+    stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=4, n_query=4), generator(0, "stream"))
+    save_confusions(record.confused_path(Cell("tsc", 0)), worst_confusions(stream, pool, [[1] * 8]))
+    points = tuple(tuple((float(x), float(x * moment)) for x in range(4)) for moment in (1, 2))
+    drift = Drift(after=(1, 2), labels=(0, 0, 1, 1), points=points, explained=0.9, moved=(0, 1), apart=(1, 2))
+    readings = [FisherReading(loss=1 / step, layers={"convs.0.weight": 5.0 / step}) for step in (1, 10)]
+    fisher = tuple(FisherPoint(step=step, shots=r, test=r) for step, r in zip((1, 10), readings, strict=True))
+    penalties = Penalties(measure="gate", after=2, strength=0.1, low=0, high=1, mean=0.5, counts=(3, 0, 9))
+    found = Inspection(method="tsc", drift=drift, fisher=fisher, penalties=penalties)
+    save_found(record.inspected_path("tsc"), found)
+    return act(browser, folder, page_of(record), ALL_ACTIONS)
+
+
+def test_everything_that_a_page_can_show_works_and_the_console_stays_empty(opened_in_full: Seen) -> None:
+    outcome, console = opened_in_full
+    assert console == ""
+    assert outcome["pictures"] == [True]
+    assert outcome["tables"] == 3  # results, both sides, cost
+    assert outcome["last"] == ["prototypes"] * 3  # its smaller numbers sort to the end
+    wanted = {"accuracy", "two_sides", "transfer", "confusion", "seconds", "drift", "fisher", "penalties"}
+    assert outcome["tips"].keys() == wanted - {"confusion"}
+    assert outcome["tips"]["two_sides"] == "tsc, 2 classes learned: 100.0 ± 0.0 %"
+    assert outcome["tips"]["transfer"].splitlines()[0] == "tsc, 2 tasks learned: 0.0 ± 0.0 points"
+    assert outcome["tips"]["drift"] == "class 1"
+    assert outcome["tips"]["fisher"] == "tsc, step 1: 5"
+    assert outcome["tips"]["penalties"] == "0 to 0.3333: 3 weights"
+
+
+def test_the_console_stays_empty(opened: Seen) -> None:
     assert opened[1] == ""
 
 
-def test_a_heading_sorts_down_then_up_then_restores(opened: tuple[dict[str, Any], str]) -> None:
+def test_a_heading_sorts_down_then_up_then_restores(opened: Seen) -> None:
     orders = opened[0]["orders"]
     assert orders[0] == ["descending", ["tsc", "joint", "replay"]]  # 90, 80, 78.3
     assert orders[1] == ["ascending", ["replay", "joint", "tsc"]]
     assert orders[2] == [None, ["tsc", "joint", "replay"]]
 
 
-def test_missing_values_are_last_both_ways(opened: tuple[dict[str, Any], str]) -> None:
+def test_missing_values_are_last_both_ways(opened: Seen) -> None:
     orders = opened[0]["orders"]
     assert orders[3] == ["descending", ["tsc", "replay", "joint"]]  # +10, -1.7, and the reference
     assert orders[4] == ["ascending", ["replay", "tsc", "joint"]]
 
 
-def test_words_sort_by_the_alphabet_and_one_column_at_a_time_is_sorted(opened: tuple[dict[str, Any], str]) -> None:
+def test_words_sort_by_the_alphabet_and_one_column_at_a_time_is_sorted(opened: Seen) -> None:
     assert opened[0]["orders"][6] == ["ascending", ["joint", "replay", "tsc"]]
     assert opened[0]["sorted"] == 1
 
 
-def test_the_nearest_point_within_reach_says_its_value(opened: tuple[dict[str, Any], str]) -> None:
+def test_the_nearest_point_within_reach_says_its_value(opened: Seen) -> None:
     tips = opened[0]["tips"]
     assert tips[0] == "tsc, 4 classes: 90.0 ± 24.8 %"
     assert tips[1] == ""  # too far from any point
@@ -136,13 +214,13 @@ def test_the_nearest_point_within_reach_says_its_value(opened: tuple[dict[str, A
     assert opened[0]["titles"] == 0  # the browser's own boxes do not come on top
 
 
-def test_a_matrix_says_the_cell_under_the_pointer(opened: tuple[dict[str, Any], str]) -> None:
+def test_a_matrix_says_the_cell_under_the_pointer(opened: Seen) -> None:
     tips = opened[0]["tips"]
     assert tips[3] == "true class 4, answered 2: 12.5 % (3 of 24)"
     assert tips[4] == ""  # the pointer left
 
 
-def test_arrow_keys_go_from_point_to_point(opened: tuple[dict[str, Any], str]) -> None:
+def test_arrow_keys_go_from_point_to_point(opened: Seen) -> None:
     assert opened[0]["tips"][5:] == [
         "tsc, 4 classes: 90.0 ± 24.8 %",
         "joint, 4 classes: 80.0 ± 24.8 %",
