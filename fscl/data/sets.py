@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fscl.data.cub import CUB, CubSplit, load_cub
 from fscl.data.folder import load_folder, load_split_folder
@@ -71,6 +71,12 @@ class DataSpec(BaseModel):
                 "the name 'folder' needs path: a folder with one sub-folder a class, or with train/val/test"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later and is not used: what is known of earlier runs and bases stays as it is."""
+        content: dict[str, Any] = write(self)
+        return {key: value for key, value in content.items() if key != "images_per_class" or value is not None}
 
 
 def share_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
