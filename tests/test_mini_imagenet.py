@@ -160,6 +160,13 @@ def test_the_set_is_found_by_its_names_in_the_data_folder(
     assert MINI.find() == tmp_path / "data" / "mini-imagenet"
 
 
+def test_the_folder_may_be_the_one_that_we_are_in(folders: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folders)
+    assert len(load_mini_imagenet(path=Path(), image_size=16).test) == 20
+    monkeypatch.chdir(folders / "train")
+    assert len(load_mini_imagenet(path=Path(".."), image_size=16).test) == 20
+
+
 # ---- what is refused ----
 
 

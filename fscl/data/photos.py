@@ -53,6 +53,8 @@ class PhotoSet:
         """Where the set is: `given`, or in it; else in a data folder. None if it is nowhere."""
         if given is not None and given.is_file():
             return given
+        if given is not None and given.name in ("", ".."):
+            given = given.resolve()  # paths in a folder start with its name
         return next((found for place in self._places(given) if (found := self._in(place)) is not None), None)
 
     def _places(self, given: Path | None) -> list[Path]:
