@@ -13,6 +13,7 @@ from fscl.process import configure_process
 from fscl.rng import generator
 
 ROOT = Path(__file__).resolve().parent.parent
+REAL_DATA = Path(os.environ.get("FSCL_DATA") or ROOT.parent / "shared" / "data")  # read before a test changes it
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,7 +34,7 @@ def real_data() -> Path:
 
 def real_path(name: str) -> Path:
     """A file or folder of the real data; without it the test skips, except under CI, where that is a failure."""
-    path = Path(os.environ.get("FSCL_DATA") or ROOT.parent / "shared" / "data") / name
+    path = REAL_DATA / name
     if not path.exists():
         reason = f"no real data: {path} does not exist; set FSCL_DATA to a folder that holds {name}"
         if os.environ.get("CI"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscl.data.archive import open_files
+from fscl.data.archive import fingerprint, open_files
 from fscl.data.cub import CUB, _classes, load_cub
 from fscl.data.limits import PHOTOS
 from fscl.errors import DataError, UnknownName
@@ -62,6 +62,7 @@ def packed(archive: Path, files: dict[str, bytes]) -> Path:
 
 def test_the_real_archive_has_200_classes_and_11788_images(empty_cache: Path):
     archive = real_path("cub/CUB_200_2011_64x64.tar")
+    assert fingerprint(archive) == "54e6236d6ab60f6d8fd9a84c80f289d7c6f0d24b79fcf2966cdb77d23c0b4aa8"
     with open_files(archive, PHOTOS) as files:
         classes = _classes(archive, files)
     assert len(classes) == 200

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fscl.data.archive import open_files
+from fscl.data.archive import fingerprint, open_files
 from fscl.data.imagenet_classes import MINI_IMAGENET
 from fscl.data.limits import PHOTOS
 from fscl.data.mini_imagenet import MINI, _classes, load_mini_imagenet
@@ -88,6 +88,7 @@ def test_the_real_archive_has_every_class_with_as_many_images(empty_cache: Path)
         raise Stopped
 
     archive = real_path("mini/miniimagenet_64x64.tar")
+    assert fingerprint(archive) == "b4a5b33216d0ac46fa88e2f889235506fabcdf2c20ce9babef00295226bc117b"
     with open_files(archive, PHOTOS) as files:
         classes = _classes(archive, files)
         assert {len(paths) for paths in classes.values()} == {300}
