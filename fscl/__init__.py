@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fscl.continual.methods import METHODS, make_learner
+    from fscl.data.cub import load_cub
     from fscl.data.folder import load_folder, load_split_folder
     from fscl.data.glyphs import load_glyphs
+    from fscl.data.mini_imagenet import load_mini_imagenet
     from fscl.data.omniglot import load_omniglot
     from fscl.data.pool import ClassPool, Examples, Splits
     from fscl.data.stream import Stream, StreamSpec, Task, sample_stream
+    from fscl.data.tiered_imagenet import load_tiered_imagenet
     from fscl.evaluation.metrics import accuracy_curve, backward_transfer, final_accuracy, forgetting
     from fscl.evaluation.probe import ProbeSpec, make_probe
     from fscl.evaluation.protocol import evaluate_stream
@@ -25,10 +28,13 @@ __version__ = "0.1.0"
 _HOME = {
     "METHODS": "continual.methods",
     "make_learner": "continual.methods",
+    "load_cub": "data.cub",
     "load_folder": "data.folder",
     "load_split_folder": "data.folder",
     "load_glyphs": "data.glyphs",
+    "load_mini_imagenet": "data.mini_imagenet",
     "load_omniglot": "data.omniglot",
+    "load_tiered_imagenet": "data.tiered_imagenet",
     "ClassPool": "data.pool",
     "Examples": "data.pool",
     "Splits": "data.pool",
@@ -67,10 +73,13 @@ __all__ = [
     "forgetting",
     "generator",
     "load_base",
+    "load_cub",
     "load_folder",
     "load_glyphs",
+    "load_mini_imagenet",
     "load_omniglot",
     "load_split_folder",
+    "load_tiered_imagenet",
     "make_learner",
     "make_probe",
     "sample_stream",

@@ -182,10 +182,9 @@ def data_list() -> None:
     from fscl.data.sets import DATA_SETS
 
     for name, data_set in DATA_SETS.items():
-        place = (
-            data_set.find() or f"not here; `fscl data fetch {name}` gets it, or set FSCL_DATA to a folder that holds it"
+        typer.echo(
+            f"{name:<15} {data_set.summary}\n{'':<15} {data_set.find() or f'not here; {data_set.how_to_get(name)}'}"
         )
-        typer.echo(f"{name:<9} {data_set.summary}\n{'':<9} {place}")
 
 
 @data_app.command("info")
@@ -205,7 +204,8 @@ def data_info(name: str) -> None:
         pool = splits.pool(split)
         shape = "×".join(map(str, pool.image_shape))
         typer.echo(
-            f"{split:<10} {len(pool):>5} classes, {len(pool.images):>6} images of {shape}, hash {pool.content_hash}"
+            f"{split:<10} {len(pool):>5} classes, {len(pool.images):>6} images of {shape} ({pool.per_class}), "
+            f"hash {pool.content_hash}"
         )
 
 

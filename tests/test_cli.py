@@ -12,6 +12,7 @@ import pytest
 from fscl.continual.methods import METHODS
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
+from tests.test_cub import birds, written
 from tests.test_run import TINY, toml
 
 
@@ -66,6 +67,7 @@ def test_bases_lists_what_comes_with_the_package():
         (["run", "glyphs-quick", "base.use=nothing"], "no base named 'nothing'"),
         (["data", "info", "omniglott"], "Did you mean 'omniglot'?"),
         (["data", "fetch", "glyphs"], "needs no fetching"),
+        (["data", "fetch", "cub"], "docs/data.md says where it is"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_two(arguments: list[str], sentence: str):
@@ -127,7 +129,19 @@ def test_training_prints_validation_and_test_accuracy_and_the_path_last(tmp_path
     assert "on test classes" in lines[1]
 
 
-def test_data_list_and_info_say_what_there_is():
-    assert "glyphs" in fscl("data", "list").stdout
+def test_data_list_and_info_say_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    written(tmp_path, birds())
+    monkeypatch.setenv("FSCL_DATA", str(tmp_path))
+    listed = fscl("data", "list").stdout.splitlines()
+    places = dict(zip([line.split()[0] for line in listed[::2]], [line.strip() for line in listed[1::2]], strict=True))
+    assert places["glyphs"] == "made on the spot"
+    assert places["cub"] == str(tmp_path / "CUB_200_2011")
+    assert places["mini-imagenet"].startswith("not here; docs/data.md says where to get it")
     lines = fscl("data", "info", "glyphs").stdout.splitlines()
     assert [line.split()[1] for line in lines[1:]] == ["840", "120", "240"]
+    assert (
+        fscl("data", "info", "cub")
+        .stdout.splitlines()[-1]
+        .startswith("test         200 classes,    300 images of 3×64×64 (1 to 2 a class), hash ")
+    )
+    assert "tieredImageNet was not found in" in fscl("data", "info", "tiered-imagenet", code=1).stderr

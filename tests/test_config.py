@@ -54,7 +54,7 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "dials.tsc.strenght: no such key. Did you mean 'strength'?",
         "dials.tsc.slow_rate: input should be less than or equal to 1",
         "method 'prototypes' has no dials",
-        "data.name: input should be 'glyphs', 'omniglot' or 'folder'. Did you mean 'omniglot'?",
+        "data.name: input should be 'glyphs', 'omniglot', 'mini-imagenet', 'cub', 'tiered-imagenet' or 'folder'. Did you",
         "dials.all.strength: input should be a finite number",
         "dials.all.betas.1: input should be less than 1",
         "dials.fsw.embedding_steps: input should be greater than or equal to 0",
@@ -150,7 +150,10 @@ def test_new_instances_are_learned_without_replay_unless_it_is_asked_for():
 
 def test_settings_that_would_have_no_effect_are_refused():
     assert "has no effect" in problems({"base": {"use": "x", "train": {"steps": 3}}})[0]
-    assert "belongs to data.name = 'omniglot'" in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
+    said = "split belongs to the data set 'omniglot' or 'cub', but the name is 'glyphs'"
+    assert said in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
+    said = "cub has no split 'paper'; it has fscl, few-shot"
+    assert said in problems({"data": {"name": "cub", "split": "paper"}})[0]
     assert "names a method twice" in problems({"run": {"methods": ["tsc", "tsc"]}})[0]
     assert "needs path" in problems({"data": {"name": "folder"}})[0]
 
@@ -233,3 +236,13 @@ def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
 def test_a_misspelt_key_of_a_section_that_may_be_left_out_is_named(section: str):
     assert f"{section}.bogus: no such key. Known here:" in problems({section: {"bogus": 1}})[0]
     assert f"{section}: " in problems({section: 3})[0]
+
+
+def test_natural_images_are_64_pixels_wide_unless_told_and_the_others_32():
+    sizes = {
+        name: make_config({"data": {"name": name, "path": "x" if name == "folder" else None}}).data.image_size
+        for name in ("glyphs", "omniglot", "folder", "mini-imagenet", "cub", "tiered-imagenet")
+    }
+    assert sizes == dict(zip(sizes, [32, 32, 32, 64, 64, 64], strict=True))
+    assert make_config({"data": {"name": "cub", "image_size": 84}}).data.image_size == 84
+    assert make_config({}).data.image_size == 32

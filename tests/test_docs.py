@@ -1,6 +1,7 @@
 """What the documentation says is what the library does."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from fscl.continual.base import ContinualLearner
 from fscl.continual.methods import METHODS
-from fscl.experiment.config import shipped_configs
+from fscl.data.sets import DATA_SETS
+from fscl.experiment.config import make_config, shipped_configs
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.nets.network import Network
 from tests.conftest import ROOT
@@ -33,6 +35,17 @@ def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]
     (block,) = python_blocks("docs/evaluation.md")
     exec(compile(block, "evaluation.md", "exec"), {})
     assert -0.2 < float(capsys.readouterr().out) < 0
+
+
+def test_the_configuration_of_the_data_page_is_valid():
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)
+    config = make_config(tomllib.loads(block))
+    assert (config.base_side.name, config.data.name, config.data.image_size) == ("mini-imagenet", "cub", 64)
+
+
+def test_the_data_page_lists_every_data_set():
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
+    assert rows == list(DATA_SETS)
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)

@@ -37,15 +37,6 @@ def paper(real_data: Path) -> Splits:
 
 
 @pytest.fixture
-def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of the test's own, and no FSCL_DATA."""
-    cache = tmp_path / "cache"
-    monkeypatch.setenv("FSCL_CACHE", str(cache))
-    monkeypatch.delenv("FSCL_DATA", raising=False)
-    return cache
-
-
-@pytest.fixture
 def copy(real_data: Path, tmp_path: Path) -> Path:
     """A folder with a copy of the real archives, to damage."""
     folder = tmp_path / "copy"

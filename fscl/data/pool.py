@@ -68,6 +68,12 @@ class ClassPool:
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
+    @property
+    def per_class(self) -> str:
+        """How many images a class has, for people."""
+        fewest, most = min(self.counts, default=0), max(self.counts, default=0)
+        return f"{fewest} a class" if fewest == most else f"{fewest} to {most} a class"
+
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Position of each class's first image."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fscl.data.pool import ClassPool, Splits, with_rotations
-from fscl.data.sets import load_splits
+from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config
@@ -17,10 +17,20 @@ from fscl.process import configure_process
 from fscl.rng import child_seed
 
 
+def load_side(spec: DataSpec, reporter: Reporter) -> Splits:
+    """The pools of a data set, with progress; files that are skipped are named."""
+    with reporter.stage(f"Loading {spec.name}") as stage:
+        return load_splits(spec, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
+
+
 def obtain_base(
     config: Config, splits: Splits, checkpoint: Path, reporter: Reporter, on_validation: OnValidation | None = None
 ) -> tuple[Network, dict[str, Any]]:
-    """The network that every method starts from, and where it comes from; `on_validation` watches it being trained."""
+    """The network that every method starts from, and where it comes from; `on_validation` watches it being trained.
+
+    Args:
+        splits: of the base's side, if a base has to be trained.
+    """
     if config.base.use is not None:
         network, about = load_base_with_details(config.base.use)
         reporter.say(f"Base: {describe_base(config, about)}.")
@@ -67,10 +77,10 @@ def train_base(
             team=team,
             on_validation=on_validation,
         )
-    about = {
-        "summary": f"{base.learner.method} on {config.data.name}, {_accuracy(config, trained)}",
+    about: dict[str, Any] = {
+        "summary": f"{base.learner.method} on {config.base_side.name}, {_accuracy(config, trained)}",
         "config": config.name,
-        "data": config.data.model_dump(mode="json"),
+        "data": config.base_side.model_dump(mode="json"),
         "learner": base.learner.model_dump(mode="json"),
         "train": base.train.model_dump(mode="json"),
         "start": base.start,
@@ -81,6 +91,8 @@ def train_base(
         "train_classes": sorted({*splits.train.class_names, *before.get("train_classes", [])}),
         "validation_classes": sorted({*splits.validation.class_names, *before.get("validation_classes", [])}),
     }
+    if before and not share_names(before.get("data", {}), about["data"]):
+        about["before"] = {key: before.get(key) for key in ("data", "train_classes", "validation_classes", "before")}
     return trained, about
 
 
@@ -95,8 +107,8 @@ def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, An
         return None, {}
     network, about = load_base_with_details(config.base.start)
     for pool in (splits.validation, splits.test):
-        _refuse_shared(config, about, "train_classes", pool, "the network to start from was trained")
-    _refuse_shared(config, about, "validation_classes", splits.test, "the network to start from was chosen")
+        _refuse_shared(config.base_side, about, "train_classes", pool, "the network to start from was trained")
+    _refuse_shared(config.base_side, about, "validation_classes", splits.test, "the network to start from was chosen")
     return network, about
 
 
@@ -117,8 +129,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
                 f"{team.size} processes share the tasks of a step, but base.train.meta_batch is "
                 f"{config.base.train.meta_batch}: the others wait."
             )
-        with reporter.stage(f"Loading {config.data.name}") as stage:
-            splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
+        splits = load_side(config.base_side, reporter)
         _check_test(config, splits)
         trained, about = train_base(config, splits, folder / "meta-training.safetensors", reporter, team)
         about["test"] = _test(config, trained, splits, reporter, team)
@@ -177,16 +188,32 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
 
 def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:
     """A base must never have been trained on the classes of the stream, nor chosen on those of a test stream."""
-    _refuse_shared(config, about, "train_classes", pool, "the base was trained")
+    _refuse_shared(config.data, about, "train_classes", pool, "the base was trained")
     if config.run.split == "test":
-        _refuse_shared(config, about, "validation_classes", pool, "the base was chosen")
+        _refuse_shared(config.data, about, "validation_classes", pool, "the base was chosen")
+    if about.get("before"):  # the network that its training started from
+        refuse_leak(config, about["before"], pool)
 
 
-def _refuse_shared(config: Config, about: dict[str, Any], key: str, pool: ClassPool, how: str) -> None:
-    origin = dict(about.get("data", {}))
-    if (origin.get("name"), origin.get("path")) != (config.data.name, config.data.path):
+def check_base_side(config: Config, base: Splits, pool: ClassPool) -> None:
+    """Refuse another data set for the base that cannot serve the stream in `pool`, before hours of training."""
+    if config.base_data is None:
         return
-    shared = set(about.get(key, [])) & set(pool.class_names)
+    if base.train.image_shape != pool.image_shape:
+        shapes = ["×".join(map(str, one.image_shape)) for one in (base.train, pool)]
+        raise ConfigError(
+            f"base_data has images of {shapes[0]} (channels, height, width) and data has {shapes[1]}; one network reads "
+            "both. Give both the same image_size, and a folder the channels of the other."
+        )
+    if config.base.use is None:
+        classes = {"train_classes": base.train.class_names, "validation_classes": base.validation.class_names}
+        refuse_leak(config, {"data": config.base_data.model_dump(mode="json"), **classes}, pool)
+
+
+def _refuse_shared(spec: DataSpec, about: dict[str, Any], key: str, pool: ClassPool, how: str) -> None:
+    if not share_names(about.get("data", {}), spec.model_dump(mode="json")):
+        return
+    shared = set(about.get(key) or []) & set(pool.class_names)
     if shared:
         raise ConfigError(
             f"{how} on {len(shared)} of the classes of {pool.name!r}, such as {min(shared)!r}: its figures would not "

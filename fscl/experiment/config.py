@@ -120,17 +120,32 @@ class RunConfig(_Section):
 
 
 class Config(_Section):
-    """One experiment."""
+    """One experiment.
+
+    Attributes:
+        data: what the streams are drawn from.
+        base_data: what the base is trained and chosen on, and probed on as *base*, if that is another set.
+    """
 
     name: str = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     seed: int = Field(default=0, ge=0)
     data: DataSpec = DataSpec()
+    base_data: DataSpec | None = None
     base: BaseConfig = BaseConfig()
     stream: StreamSpec = StreamSpec()
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
     inspect: InspectSpec | None = None
     dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
+
+    @model_validator(mode="after")
+    def _base_data_has_a_use(self) -> "Config":
+        if self.base_data is not None and self.base.use is not None and self.probe is None:
+            raise ValueError(
+                f"base.use = {self.base.use!r} brings a trained network and nothing is probed, so base_data has no effect; "
+                "remove one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _probes_come(self) -> "Config":
@@ -155,6 +170,11 @@ class Config(_Section):
                 raise ValueError(f"inspect.{key} has {late[0]}, but a stream has {self.stream.n_tasks} tasks")
         return self
 
+    @property
+    def base_side(self) -> DataSpec:
+        """What the base is trained on."""
+        return self.data if self.base_data is None else self.base_data
+
     def dials_of(self, method: str) -> Dials | None:
         """The dials of a method here: its row of the table < the preset < `dials.all` < `dials.<method>`.
 
@@ -178,6 +198,8 @@ class Config(_Section):
         """Every value in force, as JSON."""
         content = self.model_dump(mode="json", exclude={"dials"})
         dials = {method: self.dials_of(method) for method in self.run.methods}
+        if self.base_data is None:
+            del content["base_data"]  # as in runs from before there was such a key
         if self.base.use is not None:
             content["base"] = {"use": self.base.use}
         content["dials"] = {

@@ -15,12 +15,11 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from fscl.data.pool import ClassPool
-from fscl.data.sets import load_splits
+from fscl.data.pool import ClassPool, Splits
 from fscl.data.stream import Stream, sample_stream
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
-from fscl.experiment.base import describe_base, obtain_base, refuse_leak
+from fscl.experiment.base import check_base_side, describe_base, load_side, obtain_base, refuse_leak
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
@@ -59,19 +58,20 @@ def run_experiment(
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
     with record.locked():
-        with reporter.stage(f"Loading {config.data.name}") as stage:
-            splits = load_splits(config.data, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
+        splits = load_side(config.data, reporter)
+        base_side = splits if config.base_data is None else load_side(config.base_data, reporter)
         pool = splits.pool(config.run.split)
         streams = sample_streams(config, pool)
+        check_base_side(config, base_side, pool)
         record.refuse_strays()
         if record.network_path.exists():
             network, origin = Network.load(record.network_path)
         else:
-            watch = watch_meta_training(config, splits, record.watched_path)
-            network, origin = obtain_base(config, splits, record.checkpoint_path, reporter, watch)
+            watch = watch_meta_training(config, base_side, record.watched_path)
+            network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
         refuse_leak(config, origin, pool)
-        record.begin(_about(config, pool, network, origin, streams))
+        record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
         for number, stream in enumerate(streams):
             stream.save(record.stream_path(number))
@@ -108,6 +108,13 @@ def _about(
         },
         "streams": [stream.content_hash for stream in streams],
     }
+
+
+def _trained_on(config: Config, base: Splits) -> dict[str, Any]:
+    """What the base was trained on, where that is another data set: a run goes on with the same one alone."""
+    if config.base_data is None:
+        return {}
+    return {"trained_on": {"train": base.train.content_hash, "validation": base.validation.content_hash}}
 
 
 def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: int, reporter: Reporter) -> None:

@@ -99,17 +99,29 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
 @lru_cache(maxsize=2)
 def _probes(orders: _Orders, sequence: int) -> dict[str, Probe]:
     """The probes of a sequence, kept for the next method: where both have the same weights, one answer serves both."""
+    if orders.config.probe is None:
+        return {}
     splits, _ = _material(orders)
-    return make_probes(orders.config, splits, Stream.load(orders.record.stream_path(sequence)), sequence)
+    stream = Stream.load(orders.record.stream_path(sequence))
+    return make_probes(orders.config, splits, _trained_on(orders), stream, sequence)
 
 
-def make_probes(config: Config, splits: Splits, stream: Stream, sequence: int) -> dict[str, Probe]:
+@cache
+def _trained_on(orders: _Orders) -> ClassPool:
+    """The classes that the base was trained on, of another data set where the configuration says so."""
+    base_data = orders.config.base_data
+    return (_material(orders)[0] if base_data is None else load_splits(base_data)).train
+
+
+def make_probes(
+    config: Config, splits: Splits, trained_on: ClassPool, stream: Stream, sequence: int
+) -> dict[str, Probe]:
     """The probes of a sequence, the same for every method: *novel* classes, which the stream does not have, and classes of
-    the *base*, from the training side."""
+    the *base*, which it was trained on."""
     if config.probe is None:
         return {}
     of_stream = {name for task in stream.tasks for name in task.classes}
-    pools = {"novel": (splits.pool(config.run.split), of_stream), "base": (splits.train, set[str]())}
+    pools = {"novel": (splits.pool(config.run.split), of_stream), "base": (trained_on, set[str]())}
     return {
         name: make_probe(pool, config.probe, seed=child_seed(config.seed, f"probe-{name}", sequence), without=without)
         for name, (pool, without) in pools.items()

@@ -193,8 +193,9 @@ def toml_listing(config: dict[str, Any]) -> str:
     base = content["base"]
     if base.get("use") is not None:
         content["base"] = {"use": shown_path(base["use"])}  # the rest of the section had no effect
-    if content["data"].get("path") is not None:
-        content["data"] = {**content["data"], "path": shown_path(content["data"]["path"])}
+    for key in ("data", "base_data"):
+        if content.get(key, {}).get("path") is not None:
+            content[key] = {**content[key], "path": shown_path(content[key]["path"])}
     return "\n".join(_toml_section((), content)).strip() + "\n"
 
 

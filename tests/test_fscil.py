@@ -1,0 +1,95 @@
+"""The lists of few-shot class-incremental learning: the real ones, and those that are refused."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fscl.data.fscil import read_fscil
+from fscl.data.imagenet_classes import MINI_IMAGENET
+from fscl.errors import DataError
+from tests.conftest import real_path
+
+CLASSES = sorted(name for names in MINI_IMAGENET.values() for name in names)
+BASE, NEW = CLASSES[:60], CLASSES[60:]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six training images and one test image a class; a session has the first five. Only names matter here."""
+    root = tmp_path_factory.mktemp("lists") / "miniimagenet"
+    for split in ("train", "val", "test"):
+        (root / split).mkdir(parents=True)
+    train, test = ["filename,label"], ["filename,label"]
+    for name in CLASSES:
+        (root / "train" / name).mkdir()
+        for number in range(7):
+            (root / "train" / name / f"{name}_{number}.jpg").touch()
+        train += [f"{name}_{number}.jpg,{name}" for number in range(6)]
+        test.append(f"{name}_6.jpg,{name}")
+    (root / "fscil_train.csv").write_text("\n".join(train))
+    (root / "fscil_test.csv").write_text("\n".join(test))
+    for session in range(8):
+        names = NEW[5 * session : 5 * session + 5]
+        paths = [f"MINI-ImageNet/train/{name}/{name}_{number}.jpg" for name in names for number in range(5)]
+        (root / f"fscil_session_{session + 2}.txt").write_text("\n".join(paths) + "\n")
+    return root
+
+
+def test_the_real_lists_are_60_classes_and_then_eight_times_five_with_five_images():
+    lists = read_fscil(real_path("mini/miniimagenet_64x64.tar"))
+    assert len(lists.base) == 60
+    assert {len(images) for images in lists.base.values()} == {200}
+    assert [[len(images) for images in session.values()] for session in lists.sessions] == [[5] * 5] * 8
+    assert len(lists.test) == 100
+    assert {len(images) for images in lists.test.values()} == {100}
+    assert sorted(lists.class_names) == CLASSES
+    assert lists.sessions[0]["n03544143"][0] == "n0354414300000811.jpg"
+
+
+def test_lists_are_read_in_order(small: Path):
+    lists = read_fscil(small)
+    assert lists.class_names == tuple(CLASSES)
+    assert lists.base[BASE[0]] == tuple(f"{BASE[0]}_{number}.jpg" for number in range(6))
+    assert lists.sessions[7][NEW[-1]] == tuple(f"{NEW[-1]}_{number}.jpg" for number in range(5))
+    assert lists.test[NEW[0]] == (f"{NEW[0]}_6.jpg",)
+
+
+def swap(file: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        text = (root / file).read_text()
+        assert old in text
+        (root / file).write_text(text.replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda root: (root / "fscil_session_5.txt").unlink(), "has 0 files fscil_session_5.txt at its top"),
+        (lambda root: (root / "fscil_train.csv").unlink(), "has 0 files fscil_train.csv at its top"),
+        (
+            swap("fscil_session_2.txt", f"MINI-ImageNet/train/{NEW[0]}/{NEW[0]}_0.jpg\n", ""),
+            "its fscil_session_2.txt has 5 classes with 24 images, not 5 classes with 5 images each",
+        ),
+        (swap("fscil_session_3.txt", f"train/{NEW[5]}/", f"train/{NEW[6]}/"), "its fscil_session_3.txt has 4 classes"),
+        (swap("fscil_session_3.txt", NEW[5], NEW[0]), f"class {NEW[0]} comes in two of its sessions"),
+        (swap("fscil_session_3.txt", f"{NEW[5]}_0", f"{NEW[6]}_5"), f"session has '{NEW[6]}_5.jpg' as {NEW[5]}, but"),
+        (swap("fscil_train.csv", f",{BASE[0]}", f",{BASE[1]}"), "59 classes of its fscil_train.csv are in no session"),
+        (swap("fscil_test.csv", f",{BASE[0]}", f",{BASE[1]}"), f"class {BASE[0]} is either learned or tested"),
+        (swap("fscil_test.csv", f"{BASE[0]}_6", f"{BASE[0]}_5"), f"the image '{BASE[0]}_5.jpg' twice"),
+        (swap("fscil_session_9.txt", f"{NEW[39]}_1", f"{NEW[39]}_0"), f"the image '{NEW[39]}_0.jpg' twice"),
+        (swap("fscil_test.csv", f"{BASE[0]}_6", f"{BASE[0]}_9"), f"the image '{BASE[0]}_9.jpg', which is not there"),
+        (swap("fscil_session_9.txt", "/", "-"), "its fscil_session_9.txt has a line that does not end in <class>/"),
+        (swap("fscil_test.csv", "filename,label", "a,b,c"), "its fscil_test.csv is no list of lines"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(small: Path, tmp_path: Path, change: Callable[[Path], None], reason: str):
+    copy = Path(shutil.copytree(small, tmp_path / "miniimagenet"))
+    change(copy)
+    with pytest.raises(DataError) as caught:
+        read_fscil(copy)
+    assert str(copy) in str(caught.value)
+    assert reason in str(caught.value)
