@@ -11,7 +11,7 @@ from fscl.data.pool import ClassPool, Splits
 from fscl.data.sets import DataSpec, share_names
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, OtherRun
-from fscl.experiment.base import check_base_side, refuse_leak, train_base
+from fscl.experiment.base import check_base_side, refuse_leak, refuse_other_base_side, train_base
 from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import RunRecord
@@ -147,3 +147,15 @@ def test_a_base_remembers_the_classes_of_another_set_that_its_training_started_f
     assert second["data"]["name"] == "mini-imagenet"
     with pytest.raises(ConfigError, match="the base was trained on 1 of the classes of 'named', such as 'bird-2'"):
         refuse_leak(config, second, stream)
+
+
+def test_the_base_side_of_a_probe_is_of_the_classes_that_the_base_was_trained_on(photos: Path):
+    config = crossed(photos)
+    glyphs = {"data": {"name": "glyphs"}}
+    refuse_other_base_side(config, glyphs)
+    refuse_other_base_side(config, {})  # nobody knows
+    with pytest.raises(
+        ConfigError, match=r"trained on glyphs, but its side of the probe would be of folder\. Add base_data"
+    ):
+        refuse_other_base_side(config.model_copy(update={"base_data": None}), glyphs)
+    refuse_other_base_side(config.model_copy(update={"base_data": None, "probe": None}), glyphs)

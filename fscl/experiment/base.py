@@ -195,6 +195,20 @@ def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:
         refuse_leak(config, about["before"], pool)
 
 
+def refuse_other_base_side(config: Config, about: dict[str, Any]) -> None:
+    """The *base* side of a probe is of the classes that the base was trained on, and of no others."""
+    trained_on = about.get("data", {})
+    if (
+        config.probe is not None
+        and trained_on
+        and not share_names(trained_on, config.base_side.model_dump(mode="json"))
+    ):
+        raise ConfigError(
+            f"the base was trained on {trained_on['name']}, but its side of the probe would be of {config.base_side.name}. "
+            f'Add base_data.name = "{trained_on["name"]}", or leave out the probe.'
+        )
+
+
 def check_base_side(config: Config, base: Splits, pool: ClassPool) -> None:
     """Refuse another data set for the base that cannot serve the stream in `pool`, before hours of training."""
     if config.base_data is None:

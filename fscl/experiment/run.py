@@ -19,7 +19,14 @@ from fscl.data.pool import ClassPool, Splits
 from fscl.data.stream import Stream, sample_stream
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
-from fscl.experiment.base import check_base_side, describe_base, load_side, obtain_base, refuse_leak
+from fscl.experiment.base import (
+    check_base_side,
+    describe_base,
+    load_side,
+    obtain_base,
+    refuse_leak,
+    refuse_other_base_side,
+)
 from fscl.experiment.config import Config
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
@@ -71,6 +78,7 @@ def run_experiment(
             network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
         refuse_leak(config, origin, pool)
+        refuse_other_base_side(config, origin)
         record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
         for number, stream in enumerate(streams):
