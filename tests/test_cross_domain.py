@@ -154,8 +154,6 @@ def test_the_base_side_of_a_probe_is_of_the_classes_that_the_base_was_trained_on
     glyphs = {"data": {"name": "glyphs"}}
     refuse_other_base_side(config, glyphs)
     refuse_other_base_side(config, {})  # nobody knows
-    with pytest.raises(
-        ConfigError, match=r"trained on glyphs, but its side of the probe would be of folder\. Add base_data"
-    ):
+    with pytest.raises(ConfigError, match=r"trained on glyphs, but its side .* would be of folder\. Add base_data"):
         refuse_other_base_side(config.model_copy(update={"base_data": None}), glyphs)
     refuse_other_base_side(config.model_copy(update={"base_data": None, "probe": None}), glyphs)
