@@ -77,8 +77,8 @@ def run_experiment(
             watch = watch_meta_training(config, base_side, record.watched_path)
             network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
+            refuse_other_base_side(config, origin)
         refuse_leak(config, origin, pool)
-        refuse_other_base_side(config, origin)
         record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
         for number, stream in enumerate(streams):
