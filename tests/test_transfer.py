@@ -345,3 +345,17 @@ def test_large_colour_images_make_a_picture_that_fits():
     stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=4, n_query=4), generator(0, "stream"))
     pair = worst_confusions(stream, pool, [[1] * 8])[0]
     assert Image.open(io.BytesIO(pair.png())).size[1] == MAX_SIDE
+
+
+def test_images_that_several_tasks_ask_for_are_answered_once(small_pool: ClassPool, monkeypatch: pytest.MonkeyPatch):
+    spec = StreamSpec(n_tasks=4, n_way=2, n_shot=2, n_query=3, setting="mixed", class_change_interval=2)
+    stream = sample_stream(small_pool, spec, generator(0, "stream"))
+    learner = make_learner("prototypes", init_network(NetworkSpec(width=8, image_size=16), generator(0, "b")), seed=0)
+    answered: list[int] = []
+    predict = learner.predict
+    monkeypatch.setattr(learner, "predict", lambda images: answered.append(len(images)) or predict(images))
+    result = evaluate_stream(learner, stream, small_pool)
+    assert (
+        len(answered) == (1 + 1 + 2 + 2) + 2
+    )  # groups of classes after each task, and twice before a task of known ones
+    assert (result.top1[3, 0], result.top1[3, 2]) == (result.top1[3, 1], result.top1[3, 3])

@@ -260,8 +260,9 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
 
 
 def _answer_ms(stream: StreamSpec, outcomes: list[Outcome]) -> float:
-    """After task t, the queries of t tasks are asked."""
-    n_asked = sum(range(1, stream.n_tasks + 1)) * stream.n_way * stream.n_query * len(outcomes)
+    """After each task, the queries of all classes so far are asked, once each."""
+    groups = sum(number // stream.interval + 1 for number in range(stream.n_tasks))
+    n_asked = groups * stream.n_way * stream.n_query * len(outcomes)
     return 1000 * sum(sum(outcome.predict_seconds) for outcome in outcomes) / n_asked if outcomes else float("nan")
 
 
