@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool
@@ -23,6 +24,7 @@ from fscl.report.page import write_report
 from fscl.report.reproduction import probe_table
 from fscl.report.results import Results, read_results
 from fscl.report.summary import Figure, MethodSummary, Summary
+from fscl.report.tables import print_table, summarise, summary_table
 from fscl.report.transfer import (
     Cost,
     backward_lines,
@@ -359,3 +361,15 @@ def test_images_that_several_tasks_ask_for_are_answered_once(small_pool: ClassPo
         len(answered) == (1 + 1 + 2 + 2) + 2
     )  # groups of classes after each task, and twice before a task of known ones
     assert (result.top1[3, 0], result.top1[3, 2]) == (result.top1[3, 1], result.top1[3, 3])
+
+
+def test_two_sequences_that_agree_by_chance_claim_nothing(tmp_path: Path):
+    same = {"tsc": [GOOD[0], GOOD[0]], "joint": [FAIR[0], FAIR[0]]}
+    record = make_run(tmp_path / "two", same, run={"n_sequences": 2})
+    row = summarise(read_results(record)).rows[0]
+    assert row.difference is not None
+    assert (row.difference.mean, row.difference.half_width, row.differs) == (pytest.approx(10), 0, False)
+    assert "Two sequences are too few, so no difference between methods is claimed." in page_of(record)
+    console = Console(file=io.StringIO(), width=80)
+    print_table(summary_table(record), console)
+    assert "Fewer than 3 sequences: no difference to joint is claimed." in console.file.getvalue()  # type: ignore[attr-defined]

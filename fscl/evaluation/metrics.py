@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 Matrix = NDArray[np.float64]
+FEWEST_TO_CLAIM = 3  # sequences
 
 
 def accuracy_curve(R: Matrix) -> NDArray[np.float64]:
@@ -95,6 +96,11 @@ class Interval:
     mean: float
     half_width: float
     n: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether a difference may be claimed: not from fewer than three values, two of which are easily equal by chance."""
+        return self.n >= FEWEST_TO_CLAIM and abs(self.mean) > self.half_width
 
 
 def mean_interval(values: NDArray[np.float64] | list[float]) -> Interval:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fscl.errors import StorageError
+from fscl.evaluation.metrics import FEWEST_TO_CLAIM
 from fscl.report.summary import MethodSummary, Summary, read_summary
 from fscl.storage import write_bytes
 
@@ -86,9 +87,13 @@ def verdict(method: MethodSummary, reference: MethodSummary | None, figures: Map
         return "not reproduced"
     theirs = [value - other for value, other in zip(paper, figures[reference.method], strict=True)]
     ours = [method.minus_reference[n] for n in MOMENTS if n in method.minus_reference]
-    in_order = len(ours) == len(MOMENTS) and all(
-        figure.excludes_zero and math.copysign(1, figure.mean) == math.copysign(1, difference)
-        for figure, difference in zip(ours, theirs, strict=False)
+    in_order = (
+        method.n_sequences >= FEWEST_TO_CLAIM
+        and len(ours) == len(MOMENTS)
+        and all(
+            figure.excludes_zero and math.copysign(1, figure.mean) == math.copysign(1, difference)
+            for figure, difference in zip(ours, theirs, strict=False)
+        )
     )
     return "in order but not in value" if in_order else "not reproduced"
 
@@ -148,7 +153,8 @@ def probe_table(summary: Summary) -> str:
             change = method.probe_changes[side].get(moments[-1])
             told = "" if change is None else change.show(signed=True)
             cells += [method.probes[side][moment].show() for moment in moments]
-            cells.append(f"**{told}**" if change is not None and change.excludes_zero else told)
+            claimed = change is not None and change.excludes_zero and method.n_sequences >= FEWEST_TO_CLAIM
+            cells.append(f"**{told}**" if claimed else told)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

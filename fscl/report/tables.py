@@ -21,6 +21,7 @@ from rich.text import Text
 
 from fscl.data.stream import StreamSpec
 from fscl.evaluation.metrics import (
+    FEWEST_TO_CLAIM,
     Interval,
     Matrix,
     average_accuracy,
@@ -70,7 +71,7 @@ class Row:
     @property
     def differs(self) -> bool:
         """Whether the interval of the difference excludes zero."""
-        return self.difference is not None and abs(self.difference.mean) > self.difference.half_width
+        return self.difference is not None and self.difference.excludes_zero
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,8 @@ def print_table(table: SummaryTable, console: Console) -> None:
         body.add_row(Text(row.method), *(Text(cell(row)) for _, cell in columns))
     if any(row.differs for row in table.rows):
         foot = f"* the 95 % interval of the paired difference to {table.reference} excludes zero."
+    elif table.has_reference and max((r.difference.n for r in table.rows if r.difference), default=0) < FEWEST_TO_CLAIM:
+        foot = f"Fewer than {FEWEST_TO_CLAIM} sequences: no difference to {table.reference} is claimed."
     elif table.has_reference:
         foot = f"No 95 % interval of the paired difference to {table.reference} excludes zero."
     else:

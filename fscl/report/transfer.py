@@ -42,7 +42,7 @@ class ProbePoint:
     @property
     def changed(self) -> bool:
         """Whether the interval of the change excludes zero, over sequences."""
-        return not self.single and self.change is not None and abs(self.change.mean) > self.change.half_width
+        return not self.single and self.change is not None and self.change.excludes_zero
 
 
 @dataclass(frozen=True)

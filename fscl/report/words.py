@@ -3,6 +3,7 @@
 import math
 import re
 
+from fscl.evaluation.metrics import FEWEST_TO_CLAIM
 from fscl.report.results import Results
 from fscl.report.tables import Row, SummaryTable, show
 from fscl.report.transfer import Cost, ProbePoint, TwoSides, costs, on_shared_sequences, two_sides
@@ -108,8 +109,10 @@ def _comparison(table: SummaryTable) -> list[str]:
     compared = [row for row in table.rows if row.difference is not None]
     if not compared:
         return []
-    if all(row.difference is not None and row.difference.n < 2 for row in compared):
-        return ["One sequence gives no interval, so no difference between methods is claimed."]
+    most = max(row.difference.n for row in compared if row.difference is not None)
+    if most < FEWEST_TO_CLAIM:
+        few = "One sequence gives no interval" if most == 1 else "Two sequences are too few"
+        return [f"{few}, so no difference between methods is claimed."]
     better = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean > 0]
     worse = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean < 0]
     open_ = [row.method for row in compared if not row.differs]
