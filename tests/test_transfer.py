@@ -131,7 +131,7 @@ def test_a_change_that_excludes_zero_is_called_a_rise(tmp_path: Path):
         points = {"0": [0.5, 0.5], "1": [0.6, 0.6], "2": [0.6 + 0.01 * number] * 2}
         append(record, Cell("tsc", number), GOOD[number], 4, probes={"novel": points, "base": points})
     (sentence,) = both_sides(read_results(record))
-    assert "on classes never seen rose by 11.0 ± 2.5 points after 2 tasks" in sentence.replace("\u00a0", " ")
+    assert "on classes never seen rose by 11.00 ± 2.48 points after 2 tasks" in sentence.replace("\u00a0", " ")
 
 
 def test_figures_say_their_numbers_and_are_the_same_bytes_again(results: Results):
@@ -275,7 +275,7 @@ def test_a_probe_that_begins_later_has_its_columns_under_their_headings(tmp_path
     found = dict(zip(heading, row, strict=True))
     assert (found["probe_novel_after_2_percent"], found["probe_novel_change_2_points"]) == ("70", "20")
     assert "probe_novel_change_1_points" not in found
-    assert "rose by 20.0 ± 0.0 points since task 1 after 2 tasks" in both_sides(results)[0].replace("\u00a0", " ")
+    assert "rose by 20.00 ± 0.00 points since task 1 after 2 tasks" in both_sides(results)[0].replace("\u00a0", " ")
 
 
 def test_one_task_and_one_moment_can_be_reported(tmp_path: Path):

@@ -116,6 +116,7 @@ def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnF
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["interval"] = lambda value: typeset(show(value))
     environment.filters["signed"] = lambda value: typeset(show(value, signed=True))
+    environment.filters["change"] = lambda value: typeset(show(value, signed=True, digits=2))
     environment.filters["seconds"] = lambda value: typeset(show_seconds(value))
     environment.filters["kibibytes"] = lambda value: "–" if value is None else f"{value / 2**10:,.0f}"
     environment.filters["millions"] = lambda value: "–" if math.isnan(value) else f"{value / 1e6:,.0f}"

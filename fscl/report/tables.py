@@ -115,12 +115,12 @@ def summarise(results: Results) -> SummaryTable:
     )
 
 
-def show(interval: Interval | None, *, signed: bool = False) -> str:
+def show(interval: Interval | None, *, signed: bool = False, digits: int = 1) -> str:
     """ "91.2 ± 1.1"; a dash for what was not measured, and for the interval of a single sequence."""
     if interval is None or math.isnan(interval.mean):
         return "-"
-    mean = f"{interval.mean:+z.1f}" if signed else f"{interval.mean:z.1f}"
-    return f"{mean} ± -" if math.isnan(interval.half_width) else f"{mean} ± {interval.half_width:.1f}"
+    mean = f"{interval.mean:+z.{digits}f}" if signed else f"{interval.mean:z.{digits}f}"
+    return f"{mean} ± -" if math.isnan(interval.half_width) else f"{mean} ± {interval.half_width:.{digits}f}"
 
 
 def show_seconds(seconds: float) -> str:

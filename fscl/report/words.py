@@ -70,17 +70,17 @@ def _share(row: TwoSides) -> str:
 
 
 def _change(point: ProbePoint) -> str:
-    """ "rose by 1.2 ± 0.4 points", where the interval excludes zero; else what can be said."""
+    """ "rose by 1.21 ± 0.43 points", where the interval excludes zero; else what can be said."""
     change = point.change
     if change is None or math.isnan(change.half_width):
         return "was probed once"
     if change.mean == 0 and change.half_width == 0:
         return "unchanged"
     if point.single:
-        return f"changed by {_together(f'{typeset(show(change, signed=True))} points')} on this one sequence"
+        return f"changed by {_together(f'{typeset(show(change, signed=True, digits=2))} points')} on this one sequence"
     if not point.changed:
-        return f"changed by {_together(f'{typeset(show(change, signed=True))} points')} (no change is shown)"
-    size = _together(f"{abs(change.mean):.1f} ± {change.half_width:.1f} points")
+        return f"changed by {_together(f'{typeset(show(change, signed=True, digits=2))} points')} (no change is shown)"
+    size = _together(f"{abs(change.mean):.2f} ± {change.half_width:.2f} points")
     return f"{'rose' if change.mean > 0 else 'fell'} by {size}"
 
 
