@@ -62,6 +62,8 @@ JOINT = method("joint", 90.0, 88.0, 0.0)
 )
 def test_a_verdict_follows_from_the_figures(row: MethodSummary, expected: str):
     assert verdict(row, JOINT, PAPER) == expected
+    few = row.model_copy(update={"n_sequences": 2})
+    assert verdict(few, JOINT, PAPER) == ("" if expected == "" else "too few sequences")
 
 
 def test_a_run_and_its_summary_agree(tmp_path: Path):
