@@ -370,6 +370,6 @@ def test_two_sequences_that_agree_by_chance_claim_nothing(tmp_path: Path):
     assert row.difference is not None
     assert (row.difference.mean, row.difference.half_width, row.differs) == (pytest.approx(10), 0, False)
     assert "Two sequences are too few, so no difference between methods is claimed." in page_of(record)
-    console = Console(file=io.StringIO(), width=80)
-    print_table(summary_table(record), console)
-    assert "Fewer than 3 sequences: no difference to joint is claimed." in console.file.getvalue()  # type: ignore[attr-defined]
+    printed = io.StringIO()
+    print_table(summary_table(record), Console(file=printed, width=80))
+    assert "Fewer than 3 sequences: no difference to joint is claimed." in printed.getvalue()

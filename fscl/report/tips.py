@@ -4,6 +4,7 @@ A point is a circle with a <title>, which browsers show by themselves after a wh
 matrix is one rectangle with its counts in an attribute, from which the script makes the words for the cell pointed at.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement
@@ -22,7 +23,7 @@ UNSEEN = {"fill": "none", "pointer-events": "all"}
 Values = NDArray[np.float64]
 
 
-class _Tips(Artist):
+class _Tips(Artist, ABC):
     """Draws nothing: it remembers places in the coordinates of the axes until their limits are final."""
 
     def __init__(self, places: Values) -> None:
@@ -32,8 +33,9 @@ class _Tips(Artist):
     def draw(self, renderer: Any) -> None:
         """Nothing to see."""
 
+    @abstractmethod
     def put_into(self, root: Element, places: Values) -> None:
-        raise NotImplementedError
+        """Add the elements to the SVG, at these places of it."""
 
 
 class _Points(_Tips):
