@@ -26,7 +26,7 @@ from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
-from fscl.nets.network import BackboneName, check_width
+from fscl.nets.network import BackboneName, Scaling, check_width
 from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
@@ -64,6 +64,7 @@ class NetworkConfig(_Section):
     backbone: BackboneName = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
     norm: NormName = "group"
+    scaling: Scaling = "unit"
 
     @model_validator(mode="after")
     def _width_fits(self) -> "NetworkConfig":
