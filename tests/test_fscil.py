@@ -1,15 +1,22 @@
 """The lists of few-shot class-incremental learning: the real ones, and those that are refused."""
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 from fscl.data.fscil import read_fscil
 from fscl.data.imagenet_classes import MINI_IMAGENET
-from fscl.errors import DataError
-from tests.conftest import real_path
+from fscl.data.mini_fscil import load_mini_fscil
+from fscl.data.stream import StreamSpec, listed_stream
+from fscl.errors import ConfigError, DataError
+from fscl.experiment.base import refuse_leak
+from fscl.experiment.config import make_config
+from tests.conftest import noise_pool, real_path
 
 CLASSES = sorted(name for names in MINI_IMAGENET.values() for name in names)
 BASE, NEW = CLASSES[:60], CLASSES[60:]
@@ -93,3 +100,45 @@ def test_lists_that_do_not_fit_are_refused(small: Path, tmp_path: Path, change: 
         read_fscil(copy)
     assert str(copy) in str(caught.value)
     assert reason in str(caught.value)
+
+
+def test_the_real_sessions_are_one_stream_whose_base_is_chosen_on_images_held_out():
+    splits = load_mini_fscil(path=real_path("mini/miniimagenet_64x64.tar"))
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (60, 60, 100)
+    assert set(splits.train.counts) == {180}
+    assert set(splits.validation.counts) == {20}
+    assert splits.known == set(splits.train.class_names)
+    spec = StreamSpec(n_tasks=9, n_way=5, n_shot=5, n_query=100, base_way=60, base_shot=180)
+    stream = listed_stream(splits.test, spec)
+    assert [len(task.classes) for task in stream.tasks] == [60, *[5] * 8]
+    base, first = stream.task(splits.test, 0), stream.task(splits.test, 1)
+    assert torch.equal(base.support.images[:180], splits.train.of_class(0))
+    assert (len(first.support), len(first.query)) == (25, 500)
+    held = {image.numpy().tobytes() for image in splits.validation.images}
+    assert not held & {image.numpy().tobytes() for image in splits.test.images[:2800]}  # of the first ten classes
+
+
+def test_a_base_class_with_too_few_images_to_hold_one_out_is_refused(small: Path, empty_cache: Path, tmp_path: Path):
+    root = shutil.copytree(small, tmp_path / "miniimagenet")
+    picture = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(picture, "JPEG")
+    for path in root.rglob("*.jpg"):
+        path.write_bytes(picture.getvalue())
+    with pytest.raises(DataError, match="base class n01532829 has 6 training images; at least 10 are needed"):
+        load_mini_fscil(path=root)
+
+
+def test_published_sessions_run_once_on_their_test_side():
+    with pytest.raises(ConfigError, match=r"one published stream, on its test side: run.n_sequences must be 1"):
+        make_config({"data": {"name": "mini-fscil"}, "run": {"n_sequences": 20}})
+
+
+def test_a_base_may_know_the_base_session_but_no_later_one():
+    config = make_config({"data": {"name": "mini-fscil"}, "run": {"n_sequences": 1}})
+    pool = noise_pool(n_classes=4)
+    known = frozenset(pool.class_names[:2])
+    about = {"data": {"name": "mini-imagenet"}, "train_classes": list(known)}
+    refuse_leak(config, about, pool, known)
+    about["train_classes"] = [pool.class_names[3]]
+    with pytest.raises(ConfigError, match="the base was trained on 1 of the classes"):
+        refuse_leak(config, about, pool, known)

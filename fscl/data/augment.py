@@ -1,7 +1,8 @@
 """Small changes to images that leave their class as it is.
 
-`jittered` and `varied` draw them at random, for training alone: the one for drawings, the other for photographs. `view` is a short list of fixed ones: a picture looked at from several
-sides and averaged is told apart a little better, and still judged alone.
+`jittered` and `varied` draw them at random, for training alone: the one for drawings, the other for photographs. `view` is a
+short list of fixed ones: a picture looked at from several sides and averaged is told apart a little better, and still judged
+alone.
 """
 
 import math
@@ -56,7 +57,9 @@ def varied(images: Tensor, variation: Variation, generator: torch.Generator) -> 
     across = torch.where(mirror < 0.5, -size, size) if variation.flip else size
     still = torch.zeros(len(images))
     right, below = ((2 * part - 1) * (1 - size) for part in (right, below))
-    moved = images if across is size and variation.crop == 0 else _bent(images, still, across, size, still, right, below)
+    moved = (
+        images if across is size and variation.crop == 0 else _bent(images, still, across, size, still, right, below)
+    )
     return moved if variation.colour == 0 else _coloured(moved, variation.colour, shades)
 
 

@@ -47,6 +47,7 @@ class TrainSpec(BaseModel):
         flip: training images may be mirrored.
         crop: training images may be cut-outs, smaller by up to this part of the side and enlarged again.
         colour: brightness, contrast and saturation of training images change by up to this part.
+        validation_shot: of the episodes that the base is chosen and tested on; without, `n_shot`.
         test_episodes: how many to test the finished base on; 0 while settings are still being chosen.
         test_ways: the sizes of those episodes; without, `validation_way`.
         averaging: validate and keep a running average of the weights with this decay; 0 keeps the weights themselves.
@@ -71,6 +72,7 @@ class TrainSpec(BaseModel):
     validate_every: int = Field(default=100, ge=1)
     validation_episodes: int = Field(default=100, ge=1)
     validation_way: int = Field(default=5, ge=2)
+    validation_shot: int | None = Field(default=None, ge=1)
     validation_query: int = Field(default=15, ge=1)
     test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
@@ -81,6 +83,11 @@ class TrainSpec(BaseModel):
         if count == 1:
             raise ValueError("one episode gives no interval; ask for none (0) or at least two")
         return count
+
+    @property
+    def shots_to_test(self) -> int:
+        """Shots of the episodes that the base is chosen and tested on."""
+        return self.n_shot if self.validation_shot is None else self.validation_shot
 
     @property
     def variation(self) -> Variation:
@@ -290,7 +297,7 @@ class _Job:
         self.train.require(n_classes=plan.n_way, n_images=plan.n_shot + plan.n_query, purpose="meta-training")
         self.validation.require(
             n_classes=plan.validation_way,
-            n_images=plan.n_shot + plan.validation_query,
+            n_images=plan.shots_to_test + plan.validation_query,
             purpose="validation of meta-training",
         )
 
@@ -365,7 +372,7 @@ class _Job:
             self.validation,
             n_episodes=self.plan.validation_episodes,
             n_way=self.plan.validation_way,
-            n_shot=self.plan.n_shot,
+            n_shot=self.plan.shots_to_test,
             n_query=self.plan.validation_query,
             seed=self.seed,
             team=self.team,

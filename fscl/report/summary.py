@@ -153,7 +153,9 @@ def _mean_steps(cells: Mapping[Cell, Mapping[str, Any]], method: str) -> float |
 def _along(results: Results, method: str) -> dict[int, Figure]:
     if results.stream.setting == "new_class":
         return {}
-    curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
+    curves = np.array(
+        [100 * accuracy_curve(outcome.top1, results.stream.task_sizes) for outcome in results.outcomes[method].values()]
+    )
     return {number: _figure(mean_interval(column)) for number, column in enumerate(curves.T, start=1)}
 
 
