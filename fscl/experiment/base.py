@@ -151,7 +151,9 @@ def _check_test(config: Config, splits: Splits) -> None:
     train, learner = config.base.train, config.base.learner
     for way in train.test_ways or (train.validation_way,) if train.test_episodes else ():
         splits.test.require(
-            n_classes=way, n_images=train.shots_to_test + train.validation_query, purpose=f"testing the base at {way} ways"
+            n_classes=way,
+            n_images=train.shots_to_test + train.validation_query,
+            purpose=f"testing the base at {way} ways",
         )
         if learner.fixed_way and way != train.n_way:
             raise ConfigError(
