@@ -7,7 +7,7 @@ from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
-from fscl.experiment.config import Config
+from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
@@ -32,11 +32,22 @@ def obtain_base(
         splits: of the base's side, if a base has to be trained.
     """
     if config.base.use is not None:
+        _say_how_to_make(config.base.use)
         network, about = load_base_with_details(config.base.use)
         reporter.say(f"Base: {describe_base(config, about)}.")
         return network, about
     trained, about = train_base(config, splits, checkpoint, reporter, on_validation=on_validation)
     return trained.network, about
+
+
+def _say_how_to_make(use: str) -> None:
+    """A base that `fscl train` would have put there, and has not yet."""
+    path = Path(use)
+    if len(path.parts) == 3 and path.parts[0] == "bases" and path.parts[1] in shipped_configs() and not path.exists():
+        raise ConfigError(
+            f"the base {use} is not here yet: `fscl train {path.parts[1]}` makes it, in this folder. Or name another file "
+            "with base.use=PATH."
+        )
 
 
 def describe_base(config: Config, about: dict[str, Any]) -> str:
