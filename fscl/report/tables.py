@@ -49,7 +49,7 @@ class Row:
         bwt, bwt_own: backward transfer, single-head and among the task's own classes.
         difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
         drop: from the base session to the end, where there is one.
-        early, early_difference: the same as final and difference, at each of the table's `at_classes`.
+        early, early_difference, early_top5: as final, difference and final_top5, at each of the table's `at_classes`.
         learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
         answer_ms: milliseconds to answer for one image, mean over all that were asked.
         peak_memory: bytes, the highest over sequences; None where it was not measured.
@@ -69,6 +69,7 @@ class Row:
     peak_memory: int | None
     early: tuple[Interval, ...] = ()
     early_difference: tuple[Interval | None, ...] = ()
+    early_top5: tuple[Interval, ...] = ()
     drop: Interval | None = None
 
     @property
@@ -262,6 +263,10 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
     stream, sizes = results.stream, results.stream.task_sizes
     moments = [stream.n_tasks - stream.classes_after[::-1].index(n_classes) for n_classes in _early(results)]
     final, average = partial(final_accuracy, sizes=sizes), partial(average_accuracy, sizes=sizes)
+
+    def at_moments(of: Callable[[Outcome], Matrix]) -> tuple[Interval, ...]:
+        return tuple(over_sequences(partial(_after, sizes=sizes, n_tasks=t), of) for t in moments)
+
     return Row(
         method=method,
         n_sequences=len(outcomes),
@@ -275,10 +280,9 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
         learn_seconds=float(np.mean(seconds)) if seconds else float("nan"),
         answer_ms=_answer_ms(results.stream, outcomes),
         peak_memory=max((outcome.peak_memory_bytes for outcome in outcomes), default=0) or None,  # 0: not measured
-        early=tuple(
-            over_sequences(partial(_after, sizes=sizes, n_tasks=t), lambda outcome: outcome.top1) for t in moments
-        ),
+        early=at_moments(lambda outcome: outcome.top1),
         early_difference=tuple(_paired(finished, reference, sizes, t) if compared else None for t in moments),
+        early_top5=at_moments(lambda outcome: outcome.top5),
         drop=over_sequences(partial(performance_drop, sizes=sizes), lambda outcome: outcome.top1)
         if stream.base_way
         else None,
