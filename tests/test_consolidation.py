@@ -331,3 +331,54 @@ def test_the_table_is_the_paper_s():  # but for tsc, which is ours
         assert dials is not None
         assert (dials.slow_rate, dials.embedding_steps, dials.regulariser, dials.memory_per_class) == row
         assert (dials.steps, dials.learning_rate, dials.betas) == (500, 5e-4, (0.5, 0.999))
+
+
+def test_with_the_statistics_of_the_base_an_embedding_that_stands_still_answers_as_class_means(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=4, image_size=16, norm="batch"), generator(0, "n"))
+    network = replace(network, statistics=network.freeze_statistics(network.to_input(small_pool.images[:60])))
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
+    still = {"embedding_steps": 0, "views": 1, "statistics": "base"}
+    learner, means = make_learner("tsc", network, seed=0, dials=still), make_learner("prototypes", network, seed=0)
+    for number in range(2):
+        for one in (learner, means):
+            one.learn_task(stream.task(small_pool, number).support)
+    asked = stream.task(small_pool, 1).query.images
+    assert torch.equal(learner.predict(asked).argmax(1), means.predict(asked).argmax(1))
+
+
+@pytest.mark.parametrize("method", ["tsc", "joint", "ewc"])
+def test_with_the_statistics_of_the_base_no_shot_changes_how_another_is_normalised(
+    method: str, small_pool: ClassPool, monkeypatch: pytest.MonkeyPatch
+):
+    network = init_network(NetworkSpec(width=4, image_size=16, norm="batch"), generator(0, "n"))
+    base = network.freeze_statistics(network.to_input(small_pool.images[:60]))
+    network = replace(network, statistics=base)
+    used = []
+    whole = Network.features
+
+    def watched(self: Network, x: Tensor, params: Any = None, **others: Any) -> Tensor:
+        used.append(others.get("statistics"))
+        return whole(self, x, params, **others)
+
+    monkeypatch.setattr(Network, "features", watched)
+    dials = {"steps": 2, "statistics": "base", "stop_loss": 0}
+    learner = make_learner(method, network, seed=0, dials=dials)
+    assert isinstance(learner, Consolidation)
+    support = sample_stream(small_pool, StreamSpec(n_tasks=1, n_query=2), generator(0, "s")).task(small_pool, 0).support
+    learner.learn_task(support)
+    assert used
+    assert all(statistics is base for statistics in used)
+    assert learner.statistics is base
+
+
+def test_mirrored_pictures_are_looked_at_both_ways(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=4, image_size=16), generator(0, "n"))
+    learner = make_learner("tsc", network, seed=0, dials={"embedding_steps": 0, "views": 1, "mirror": True})
+    assert isinstance(learner, Consolidation)
+    images = small_pool.images[:6]
+    both = (network.embed(images) + network.embed(images.flip(3))) / 2
+    torch.testing.assert_close(learner.embed(images, network.params, None), both)
+    learner.learn_task(
+        sample_stream(small_pool, StreamSpec(n_tasks=1, n_query=2), generator(0, "s")).task(small_pool, 0).support
+    )
+    torch.testing.assert_close(learner.predict(images), learner.predict(images.flip(3)))

@@ -11,7 +11,8 @@ Departs from the paper, or settles what it leaves open:
 - one iteration is one full-batch step over the replay set; a task takes `steps` of them, the embedding moves in the first
   `embedding_steps`, the head in all of them, under one Adam state;
 - the head grows by a fresh row for each new class and has a slow copy that follows at the same rate;
-- prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved.
+- prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved, or those of
+  the base throughout.
 Dials that the paper does not have, off unless a method sets them: another objective for the embedding (objectives.py),
 jittered shots, a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
 """
@@ -103,7 +104,7 @@ class Consolidation(ContinualLearner):
         replay = self._replay(support)
         if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
             with torch.no_grad():
-                features = self.network.features(replay.x, self.slow)
+                features = self.network.features(replay.x, self.slow, statistics=self._learned_with)
                 slow_head = head_of_means(slow_head, features, replay.y, self.dials.temperature)
 
         importance, hold = self._hold(slow_head, support)
@@ -157,7 +158,7 @@ class Consolidation(ContinualLearner):
         return linear(self.fast_head, self.embed(images, self.fast, self.statistics))
 
     def starting_point(self) -> Network:
-        return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=None)
+        return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=self._learned_with)
 
     def diagnostics(self) -> dict[str, float]:
         """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser
@@ -207,14 +208,21 @@ class Consolidation(ContinualLearner):
             images = replay.images if chosen is None else replay.images[chosen]
             images = varied(images, Variation(flip=self.dials.mirror), replay.order)
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
-        return self._loss(self.network.features(x, fast), y, fast_head)
+        return self._loss(self.network.features(x, fast, statistics=self._learned_with), y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
         if self.dials.objective == "leave_one_out":
             return leave_one_out(features, y, self.dials.temperature)
         return cross_entropy(linear(head, features), y)
 
+    @property
+    def _learned_with(self) -> Statistics | None:
+        """The statistics that the steps of the embedding use; None for those of the images at hand."""
+        return self.network.statistics if self.dials.statistics == "base" else None
+
     def _freeze_statistics(self, replay: ReplaySet, fast: Params) -> Statistics | None:
+        if self.dials.statistics == "base":
+            return self._learned_with
         chosen = replay.batch()
         return self.network.freeze_statistics(replay.x if chosen is None else replay.x[chosen], fast)
 
@@ -275,7 +283,8 @@ class Consolidation(ContinualLearner):
         if name == "tagging":
             slow = trainable_copy(self.slow)
             shown = self._shown(support)
-            features = self.network.features(self.network.to_input(shown.images), slow)
+            x = self.network.to_input(shown.images)
+            features = self.network.features(x, slow, statistics=self._learned_with)
             loss = self._loss(features, shown.labels, slow_head)
             new = {} if loss is None else gradient_sizes(loss, slow)
             tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}

@@ -28,6 +28,8 @@ class Dials(BaseModel):
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
         mirror: for photographs: half of the shots are mirrored in each step of the embedding, and every view is looked at
             both ways.
+        statistics: what BatchNorm answers with: those of the "replay" set, after each task; or those of the "base", which it
+            then learns with, too.
         head_start: new rows are "random", or every row starts from its class's "means" (after leave_one_out it always is).
         regulariser, strength: what holds the embedding to the slow weights, and λ.
         gate_slope, activity_scale: m, and whether tags are scaled by layer (see regularisers.py).
@@ -55,6 +57,7 @@ class Dials(BaseModel):
     views: int = Field(default=1, ge=1, le=N_VIEWS)
     jitter: float = Field(default=0.0, ge=0, le=3)
     mirror: bool = False
+    statistics: Literal["replay", "base"] = "replay"
     head_start: Literal["random", "means"] = "random"
     regulariser: RegulariserName = "none"
     strength: float = Field(default=0.0, ge=0)
@@ -73,9 +76,10 @@ class Dials(BaseModel):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a key that came later and is not used: what is known of earlier runs stays as it is."""
+        """Without keys that came later and are not used: what is known of earlier runs stays as it is."""
         content: dict[str, Any] = write(self)
-        return {key: value for key, value in content.items() if key != "mirror" or value}
+        unused = {"mirror": False, "statistics": "replay"}
+        return {key: value for key, value in content.items() if key not in unused or value != unused[key]}
 
     @property
     def moving_steps(self) -> int:
