@@ -9,6 +9,7 @@ from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
+from fscl.meta.base import EmbeddingLearner
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import OnValidation, TrainedBase, episode_accuracy, meta_train
@@ -160,6 +161,10 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
 def _check_test(config: Config, splits: Splits) -> None:
     """Refuse tests that the split or the learner cannot serve, before hours of training."""
     train, learner = config.base.train, config.base.learner
+    if train.test_mirrored and not isinstance(learner, EmbeddingLearner):
+        raise ConfigError(
+            f"test_mirrored is for learners that predict from features, and {learner.method} adapts; remove it."
+        )
     for way in train.test_ways or (train.validation_way,) if train.test_episodes else ():
         splits.test.require(
             n_classes=way,
@@ -178,7 +183,12 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
     if train.test_episodes == 0:
         return []
     for way in train.test_ways or (train.validation_way,):
-        for how, learner in config.base.learner.ways_to_test(trained.network.spec).items():
+        manners = [
+            (how, learner, False) for how, learner in config.base.learner.ways_to_test(trained.network.spec).items()
+        ]
+        if train.test_mirrored:
+            manners.append(("each picture seen both ways", config.base.learner, True))
+        for how, learner, mirrored in manners:
             shape = f"{way}-way {train.shots_to_test}-shot" + (f", {how}" if how else "")
             with reporter.stage(f"Testing {shape}") as stage:
                 accuracies = episode_accuracy(
@@ -191,6 +201,7 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
                     n_shot=train.shots_to_test,
                     n_query=train.validation_query,
                     seed=child_seed(config.seed, "test", way),
+                    mirrored=mirrored,
                     team=team,
                     progress=stage.update,
                 )

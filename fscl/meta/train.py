@@ -50,6 +50,7 @@ class TrainSpec(BaseModel):
         validation_shot: of the episodes that the base is chosen and tested on; without, `n_shot`.
         test_episodes: how many to test the finished base on; 0 while settings are still being chosen.
         test_ways: the sizes of those episodes; without, `validation_way`.
+        test_mirrored: test once more with every picture looked at both ways, its features averaged; each judged alone.
         averaging: validate and keep a running average of the weights with this decay; 0 keeps the weights themselves.
     """
 
@@ -76,6 +77,7 @@ class TrainSpec(BaseModel):
     validation_query: int = Field(default=15, ge=1)
     test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
+    test_mirrored: bool = False
 
     @field_validator("test_episodes")
     @classmethod
@@ -175,14 +177,19 @@ def episode_accuracy(
     n_shot: int,
     n_query: int,
     seed: int,
+    mirrored: bool = False,
     team: Team | None = None,
     progress: Progress | None = None,
 ) -> list[float]:
     """Accuracy on the queries of each of `n_episodes` episodes drawn from `pool`.
 
+    `mirrored` looks at every picture both ways and averages its features, for learners that predict from them.
+
     Learners that predict from frozen features embed the pool once, which makes a thousand episodes as cheap as ten.
     """
     features = network.embed(pool.images) if isinstance(learner, EmbeddingLearner) else None
+    if features is not None and mirrored:
+        features = (features + network.embed(pool.images.flip(3))) / 2
     shape = {"n_way": n_way, "n_shot": n_shot, "n_query": n_query}
 
     def accuracy(number: int) -> Tensor:
@@ -306,7 +313,7 @@ class _Job:
         return {
             "learner": self.learner.model_dump(mode="json"),
             "network": self.spec.model_dump(mode="json"),
-            "train": self.plan.model_dump(mode="json", exclude={"test_ways", "test_episodes"}),
+            "train": self.plan.model_dump(mode="json", exclude={"test_ways", "test_episodes", "test_mirrored"}),
             "data": {"train": self.train.content_hash, "validation": self.validation.content_hash},
             "seed": {"seed": self.seed},
             "start": {"weights": None if self.start is None else tensor_digest(self.start.params)},
