@@ -33,6 +33,7 @@ from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.watch import watch_meta_training
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
+from fscl.nets.sources import load_network
 from fscl.process import configure_process
 from fscl.rng import generator
 from fscl.storage import digest, tensor_digest
@@ -72,7 +73,7 @@ def run_experiment(
         check_base_side(config, base_side, pool)
         record.refuse_strays()
         if record.network_path.exists():
-            network, origin = Network.load(record.network_path)
+            network, origin = load_network(record.network_path)
         else:
             watch = watch_meta_training(config, base_side, record.watched_path)
             network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)

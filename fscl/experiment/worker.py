@@ -28,6 +28,7 @@ from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.sheet import save_sheet
 from fscl.nets.network import Network
+from fscl.nets.sources import load_network
 from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
 
@@ -57,7 +58,7 @@ def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
 @cache
 def _material(orders: _Orders) -> tuple[Splits, Network]:
     """Data and base, loaded with the first cell, so that what is wrong with them is told as an error of that cell."""
-    return load_splits(orders.config.data), Network.load(orders.record.network_path)[0]
+    return load_splits(orders.config.data), load_network(orders.record.network_path)[0]
 
 
 def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:

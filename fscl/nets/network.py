@@ -105,6 +105,11 @@ class Network:
         return _skeleton(self.spec).n_features
 
     @property
+    def fixed(self) -> Params:
+        """Weights that no learner can move; none, unless the base was made elsewhere (pretrained.py)."""
+        return {}
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type of the weights, and so of all arithmetic."""
         return next(iter(self.params.values())).dtype
@@ -181,7 +186,13 @@ class Network:
     @classmethod
     def load(cls, path: Path) -> tuple["Network", dict[str, Any]]:
         """Read a network and its details."""
-        tensors, details = load_tensors(path, "network")
+        return cls.restored(path, *load_tensors(path, "network"))
+
+    @classmethod
+    def restored(
+        cls, path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any]
+    ) -> tuple["Network", dict[str, Any]]:
+        """As `load`, from what the file at `path` holds."""
         groups: dict[str, Params] = {"params": {}, "head": {}, "statistics": {}}
         for name, tensor in tensors.items():
             group, _, key = name.partition("/")
