@@ -3,8 +3,8 @@
     python examples/pretrained_features.py efficientnet_lite0@128 mini-imagenet --split validation
     python examples/pretrained_features.py efficientnet_lite0 cub --split test
 
-Choose the size of the images (`@128`) on validation classes. A base that has seen the classes it is asked for is told apart by
-the warning that comes with the figure.
+Choose the size of the images (`@128`) on validation classes. A base that has seen the classes it is asked for comes with a
+warning.
 """
 
 import argparse
@@ -25,6 +25,14 @@ N_QUERY = 15
 SPLITS = {"cub": "few-shot"}  # 100/50/50 classes; the other sets have one split
 
 
+def first_images(pool: fscl.ClassPool, n_images: int | None) -> fscl.ClassPool:
+    """The pool with so many images of each class, or with all."""
+    if n_images is None:
+        return pool
+    parts = [pool.of_class(index)[:n_images] for index in range(len(pool))]
+    return fscl.ClassPool(pool.name, torch.cat(parts), pool.class_names, tuple(map(len, parts)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", help="such as efficientnet_lite0, timm:resnet18@128, or a .safetensors file")
@@ -33,12 +41,13 @@ def main() -> None:
     parser.add_argument("--way", type=int, default=5)
     parser.add_argument("--shot", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=600)
+    parser.add_argument("--images", type=int, help="at most so many of each class, the first ones; default: all")
     asked = parser.parse_args()
 
     fscl.configure_process()
     base = fscl.load_base(asked.base)
     spec = DataSpec.model_validate({"name": asked.data, "split": SPLITS.get(asked.data)})
-    pool = load_splits(spec).pool(asked.split)
+    pool = first_images(load_splits(spec).pool(asked.split), asked.images)
     warning = seen_before(base, pool.name)
     if warning is not None:
         print(warning, file=sys.stderr)
@@ -58,7 +67,7 @@ def main() -> None:
     seen = ", which the base has seen" if has_seen_classes(base, pool.name) else ""
     print(
         f"{asked.base}, {asked.way}-way {asked.shot}-shot on {len(pool)} {asked.split} classes of {asked.data}{seen}: "
-        f"{100 * found.mean:.2f} ± {100 * found.half_width:.2f} % ({found.n} episodes; "
+        f"{100 * found.mean:.2f} ± {100 * found.half_width:.2f} % ({found.n} episodes of {len(pool.images):,} images; "
         f"{1000 * seconds / len(pool.images):.0f} ms an image)"
     )
 

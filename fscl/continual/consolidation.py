@@ -89,10 +89,8 @@ class Consolidation(ContinualLearner):
         if dials.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        if dials.memory == "generated":
-            parameter_counts(
-                dials.generator, network.spec.channels, network.spec.image_size
-            )  # refuses what does not fit
+        if dials.memory == "generated" and network.image_size is not None:
+            parameter_counts(dials.generator, network.spec.channels, network.image_size)  # refuses what does not fit
         self._said: dict[str, float] = {}
 
     @property

@@ -1,7 +1,7 @@
 """What pretrained weights have seen before: figures on it are not figures on new classes, and say so wherever they go.
 
-Weights trained on ImageNet have seen every class of miniImageNet and tieredImageNet, test classes included, with most of their
-pictures. Of CUB's kinds of birds ImageNet has some, and a few of the photographs are in both.
+Weights trained on ImageNet have seen every class of miniImageNet and tieredImageNet, test classes included. Of CUB's
+kinds of birds ImageNet has some, and a few of the photographs are in both.
 """
 
 from fscl.data.cub import CUB
@@ -26,13 +26,13 @@ def seen_before(network: Network, data: str) -> str | None:
     """The warning that figures of this base on this data need; None where there is nothing to warn of."""
     if has_seen_classes(network, data):
         return (
-            f"Warning: the base has seen ImageNet, and with it every class of {_set(data)}, test classes included. Its figures "
-            "here do not measure learning of new classes; they compare with no base that was trained on the other classes alone."
+            f"Warning: the base has seen ImageNet, and with it every class of {_set(data)}, test classes included. Its "
+            "figures here do not measure the learning of new classes, and compare with no base that has not seen them."
         )
     if _has_seen_imagenet(network) and _set(data) == CUB.name:
         return (
-            "Warning: the base has seen ImageNet, which has birds too, some of CUB's kinds and a few of its photographs among "
-            "them. Its figures here compare with no base that has not."
+            "Warning: the base has seen ImageNet, which has birds too, some of CUB's kinds and a few of its photographs "
+            "among them. Its figures here compare with no base that has not."
         )
     return None
 

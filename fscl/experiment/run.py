@@ -28,6 +28,7 @@ from fscl.experiment.base import (
     refuse_other_base_side,
 )
 from fscl.experiment.config import Config
+from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.watch import watch_meta_training
@@ -79,6 +80,7 @@ def run_experiment(
             network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
             refuse_other_base_side(config, origin)
+        check_pretrained(config, network, reporter)
         refuse_leak(config, origin, pool)
         record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
@@ -113,7 +115,7 @@ def _about(
             "hash": tensor_digest(network.tensors()),
             "spec": network.spec.model_dump(mode="json"),
             "origin": digest(origin),
-            "summary": describe_base(config, origin),
+            "summary": describe_base(config, network, origin),
         },
         "streams": [stream.content_hash for stream in streams],
     }

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from multiprocessing.queues import Queue
@@ -23,6 +24,7 @@ from fscl.evaluation.inspected import save_found
 from fscl.evaluation.inspection import Inspector
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
+from fscl.evaluation.seen import SeenBefore
 from fscl.experiment.config import Config
 from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
@@ -50,6 +52,7 @@ def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
     global _orders
     configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
+    warnings.simplefilter("ignore", SeenBefore)  # the parent has said it
     _die_with_parent()
     _warm_up()
     _orders = _Orders(config, RunRecord(folder), ticks)

@@ -105,6 +105,11 @@ class Network:
         return _skeleton(self.spec).n_features
 
     @property
+    def image_size(self) -> int | None:
+        """The side of the images that it takes; None where any will do."""
+        return self.spec.image_size
+
+    @property
     def fixed(self) -> Params:
         """Weights that no learner can move; none, unless the base was made elsewhere (pretrained.py)."""
         return {}

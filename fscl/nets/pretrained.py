@@ -81,6 +81,10 @@ class PretrainedNetwork(Network):
         return _dtype(self.module)
 
     @property
+    def image_size(self) -> None:
+        return None  # they are resized
+
+    @property
     def fixed(self) -> Params:
         return {name: tensor for name, tensor in _state(self.module).items() if name not in self.params}
 
