@@ -137,7 +137,7 @@ def _from_timm(model: str, weights: bool) -> Source:
         )
     try:
         module = timm.create_model(model, pretrained=weights, num_classes=0)
-    except (RuntimeError, OSError, ValueError) as error:  # no weights of it, or no network to fetch them
+    except Exception as error:  # no weights of it, or no network: a download fails in any library's own way
         raise MisuseError(f"timm could not give {model!r} its weights: {' '.join(str(error).split())}") from error
     shape = timm.data.resolve_model_data_config(module)
     return Source(
