@@ -54,7 +54,7 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "dials.tsc.strenght: no such key. Did you mean 'strength'?",
         "dials.tsc.slow_rate: input should be less than or equal to 1",
         "method 'prototypes' has no dials",
-        "data.name: input should be 'glyphs', 'omniglot', 'mini-imagenet', 'cub', 'tiered-imagenet' or 'folder'. Did you",
+        "data.name: input should be 'glyphs', 'omniglot', 'mini-imagenet', 'mini-fscil', 'mini-imagenet-star', 'cub',",
         "dials.all.strength: input should be a finite number",
         "dials.all.betas.1: input should be less than 1",
         "dials.fsw.embedding_steps: input should be greater than or equal to 0",

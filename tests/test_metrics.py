@@ -19,6 +19,7 @@ from fscl.evaluation.metrics import (
     mean_interval,
     old_and_new,
     paired_difference,
+    performance_drop,
 )
 from fscl.evaluation.protocol import restricted_accuracy, top_k_accuracy
 
@@ -103,3 +104,17 @@ def test_restricted_accuracy_lets_only_the_tasks_own_classes_answer():
     labels = torch.tensor([1, 2])
     assert top_k_accuracy(scores, labels, 1) == 0.0
     assert restricted_accuracy(scores, labels) == 1.0
+
+
+def test_a_base_session_counts_by_its_classes():
+    R = np.array([[0.9, np.nan, np.nan], [0.8, 0.4, np.nan], [0.7, 0.3, 0.6]])
+    sizes = (6, 2, 2)
+    assert accuracy_curve(R, sizes) == pytest.approx([0.9, (6 * 0.8 + 2 * 0.4) / 8, (6 * 0.7 + 2 * 0.3 + 2 * 0.6) / 10])
+    assert final_accuracy(R, sizes) == pytest.approx(0.6)
+    assert performance_drop(R, sizes) == pytest.approx(0.3)
+    assert old_and_new(R, sizes).old == pytest.approx((0.8 + (6 * 0.7 + 2 * 0.3) / 8) / 2)
+
+
+def test_tasks_of_equal_size_have_the_plain_mean_to_the_last_bit():
+    R = np.array([[0.1, np.nan, np.nan], [0.2, 0.7, np.nan], [0.3, 0.6, 0.8]])
+    assert accuracy_curve(R, (5, 5, 5)).tolist() == accuracy_curve(R).tolist()

@@ -14,7 +14,6 @@ from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.errors import MisuseError
 from fscl.experiment.sheet import GAP, save_sheet
 from fscl.nets.fast import linear
 from fscl.nets.network import NetworkSpec, init_network
@@ -107,7 +106,7 @@ def test_a_batch_is_of_whole_classes_with_the_newest_in_every_step(small_pool: C
     assert learner.predict(small_pool.images[:4]).shape == (4, 9)
 
 
-def test_a_batch_ends_between_classes_and_holds_the_task_at_least(small_pool: ClassPool):
+def test_a_batch_ends_between_classes_where_it_has_room_for_the_task(small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
     learner = make_learner("fsw", network, seed=0, dials={"steps": 2, "embedding_steps": 1, "batch_size": 14})
@@ -116,11 +115,24 @@ def test_a_batch_ends_between_classes_and_holds_the_task_at_least(small_pool: Cl
     chosen = learner._replay(stream.task(small_pool, 1).support).batch()
     assert chosen is not None
     assert len(chosen) == 12  # 14 would end within a class
-    learner.dials = learner.dials.model_copy(update={"batch_size": 8})
-    with pytest.raises(
-        MisuseError, match="batch_size is 8, but a batch begins with all images of the task, and it has 9"
-    ):
-        learner.learn_task(stream.task(small_pool, 1).support)
+
+
+def test_a_task_larger_than_a_batch_shows_some_of_every_class_and_others_each_time(small_pool: ClassPool):
+    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=3, n_shot=6, n_query=5), generator(0, "stream"))
+    support = stream.task(small_pool, 0).support
+    for method in ("fsw", "tsc", "ewc", "mas"):
+        dials = {"steps": 2, "embedding_steps": 1, "batch_size": 8, "stop_loss": 0}
+        learner = make_learner(method, network, seed=0, dials=dials)
+        assert isinstance(learner, Consolidation)
+        replay = learner._replay(support)
+        batches = [replay.batch() for _ in range(20)]
+        assert all(batch is not None and len(batch) == len(set(batch.tolist())) == 8 for batch in batches)
+        drawn = torch.cat([batch for batch in batches if batch is not None])
+        assert all(sorted(support.labels[batch].bincount().tolist()) == [2, 3, 3] for batch in batches)
+        assert set(drawn.tolist()) == set(range(18))
+        learner.learn_task(support)
+        assert learner.predict(small_pool.images[:4]).shape == (4, 3)
 
 
 def test_a_class_that_is_no_longer_remembered_keeps_the_means_it_had(small_pool: ClassPool):

@@ -1,15 +1,17 @@
 """Class pools, streams of tasks, episodes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool, Splits, split_classes, with_rotations
-from fscl.data.stream import Stream, StreamSpec, sample_stream
+from fscl.data.stream import Stream, StreamSpec, listed_stream, sample_stream
 from fscl.errors import DataError, StorageError
 from fscl.rng import generator
 from tests.conftest import noise_pool
@@ -156,3 +158,60 @@ def test_an_episode_has_equal_classes_and_no_image_twice(small_pool: ClassPool):
     assert episode.query.labels.tolist() == [c for c in range(5) for _ in range(4)]
     everything = torch.cat([episode.support.images, episode.query.images]).flatten(1)
     assert len(torch.unique(everything, dim=0)) == 35
+
+
+def test_a_base_session_comes_first_with_its_own_classes_and_shots(small_pool: ClassPool):
+    spec = StreamSpec(n_tasks=3, n_way=2, n_shot=1, n_query=4, base_way=4, base_shot=6)
+    stream = sample_stream(small_pool, spec, generator(0, "stream"))
+    assert [len(task.classes) for task in stream.tasks] == [4, 2, 2]
+    assert [len(task.support[0]) for task in stream.tasks] == [6, 1, 1]
+    assert spec.task_sizes == (4, 2, 2)
+    assert spec.classes_after == (4, 6, 8)
+    assert spec.n_labels == 8
+    assert [task.labels for task in stream.tasks] == [(0, 1, 2, 3), (4, 5), (6, 7)]
+
+
+def test_a_stream_without_a_base_session_keeps_its_content_hash(small_pool: ClassPool):
+    assert "base_way" not in StreamSpec().model_dump()
+    assert StreamSpec.model_validate(StreamSpec(base_way=4, base_shot=6).model_dump()).base_way == 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"base_way": 4}, "a base session needs both base_way and base_shot, but they are 4 and 0"),
+        ({"base_way": 4, "base_shot": 2, "setting": "new_instance"}, "base_way needs setting = 'new_class'"),
+    ],
+)
+def test_half_a_base_session_is_refused(keys: dict[str, Any], reason: str):
+    with pytest.raises(ValidationError, match=reason):
+        StreamSpec(**keys)
+
+
+def test_a_base_session_that_the_pool_cannot_serve_says_what_fits(small_pool: ClassPool):
+    n = len(small_pool)
+    spec = StreamSpec(n_tasks=4, n_way=2, n_shot=1, n_query=4, base_way=n - 3, base_shot=6)
+    with pytest.raises(
+        DataError, match=rf"needs {n + 3} classes \({n - 3} and then 3 times 2 new ones\).*n_tasks to 2"
+    ):
+        sample_stream(small_pool, spec, generator(0, "stream"))
+
+
+def test_a_listed_stream_takes_classes_and_images_in_their_order(small_pool: ClassPool):
+    images = torch.cat([small_pool.of_class(i)[: 6 if i < 3 else 4] for i in range(7)])
+    pool = ClassPool("listed", images, small_pool.class_names[:7], (6, 6, 6, 4, 4, 4, 4))
+    spec = StreamSpec(n_tasks=3, n_way=2, n_shot=1, n_query=3, base_way=3, base_shot=3)
+    stream = listed_stream(pool, spec)
+    assert [task.classes for task in stream.tasks] == [
+        pool.class_names[:3],
+        pool.class_names[3:5],
+        pool.class_names[5:7],
+    ]
+    assert stream.tasks[0].support == ((0, 1, 2),) * 3
+    assert stream.tasks[0].query == ((3, 4, 5),) * 3
+    assert stream.tasks[2].support == ((0,),) * 2
+    assert stream.tasks[2].query == ((1, 2, 3),) * 2
+    with pytest.raises(
+        DataError, match=r"task 1 takes 2 shots and 3 queries a class, but class .* has 6 images.*base_shot"
+    ):
+        listed_stream(pool, StreamSpec(n_tasks=3, n_way=2, n_shot=1, n_query=3, base_way=3, base_shot=2))

@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys, n_bytes
 from fscl.continual.dials import Dials
 from fscl.continual.generator import generate, parameter_counts
-from fscl.continual.memory import ReplayMemory, ReplaySet
+from fscl.continual.memory import ReplayMemory, ReplaySet, balanced
 from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.continual.regularisers import (
     Hold,
@@ -40,9 +40,9 @@ from fscl.continual.regularisers import (
     tag_gates,
     weighed_anchor,
 )
-from fscl.data.augment import jittered, view
+from fscl.data.augment import Variation, jittered, varied, view
 from fscl.data.pool import Examples
-from fscl.errors import Divergence, MisuseError
+from fscl.errors import Divergence
 from fscl.nets.fast import (
     Params,
     class_sums,
@@ -180,27 +180,35 @@ class Consolidation(ContinualLearner):
     def _replay(self, support: Examples) -> ReplaySet:
         both = self.memory.with_new(support)
         size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
-        if size < len(support):
-            raise MisuseError(
-                f"batch_size is {size}, but a batch begins with all images of the task, and it has {len(support)}. Raise it."
-            )
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
         return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
 
+    def _shown(self, support: Examples) -> Examples:
+        """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""
+        room = None if self.dials.batch_size == "all" else self.dials.batch_size
+        if room is None or len(support) <= room:
+            return support
+        kept = balanced(support.labels, None, room)
+        return Examples(support.images[kept], support.labels[kept])
+
     def embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
-        features = self.network.embed(images, params, statistics=statistics)
-        for number in range(1, self.dials.views):
-            features = features + self.network.embed(view(images, number), params, statistics=statistics)
-        return features / self.dials.views
+        total = None
+        for seen in (images, images.flip(3)) if self.dials.mirror else (images,):
+            for number in range(self.dials.views):
+                features = self.network.embed(view(seen, number), params, statistics=statistics)
+                total = features if total is None else total + features
+        assert total is not None
+        return total / (self.dials.views * (2 if self.dials.mirror else 1))
 
     def _embedding_loss(self, fast: Params, fast_head: Params, replay: ReplaySet) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
         chosen = replay.batch()
         x, y = (replay.x, replay.y) if chosen is None else (replay.x[chosen], replay.y[chosen])
-        if self.dials.jitter > 0:
+        if self.dials.jitter > 0 or self.dials.mirror:
             images = replay.images if chosen is None else replay.images[chosen]
+            images = varied(images, Variation(flip=self.dials.mirror), replay.order)
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
         return self._loss(self.network.features(x, fast), y, fast_head)
 
@@ -269,8 +277,9 @@ class Consolidation(ContinualLearner):
             return self.importance, Hold(constant_gates(self.slow), self.slow)
         if name == "tagging":
             slow = trainable_copy(self.slow)
-            features = self.network.features(self.network.to_input(support.images), slow)
-            loss = self._loss(features, support.labels, slow_head)
+            shown = self._shown(support)
+            features = self.network.features(self.network.to_input(shown.images), slow)
+            loss = self._loss(features, shown.labels, slow_head)
             new = {} if loss is None else gradient_sizes(loss, slow)
             tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
             gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
@@ -290,7 +299,8 @@ class Consolidation(ContinualLearner):
         support: Examples,
     ) -> tuple[Params, Params]:
         """What ewc, si and mas make of the task that was just learned."""
-        x, dials = self.network.to_input(support.images), self.dials
+        dials, support = self.dials, self._shown(support)
+        x = self.network.to_input(support.images)
         if dials.regulariser == "ewc":
             labels, which = support.labels, dials.fisher_labels
             found = fisher_information(self.network, weights, head, x, labels, statistics, which)

@@ -1,8 +1,8 @@
 """The dials of two-step consolidation: all that makes one method of its family another."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from fscl.continual.generator import GeneratorSpec
 from fscl.continual.regularisers import Accumulate, ActivityScale, FisherLabels, RegulariserName
@@ -21,10 +21,13 @@ class Dials(BaseModel):
         steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
-        batch_size: images in a step at most, of whole classes, the task's own first; "all" is the paper's full batch.
+        batch_size: images in a step at most, of whole classes, the task's own first (of a task that is larger, as many of
+            every class as there is room for); "all" is the paper's full batch.
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
         views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.
+        mirror: for photographs: half of the shots are mirrored in each step of the embedding, and every view is looked at
+            both ways.
         head_start: new rows are "random", or every row starts from its class's "means" (after leave_one_out it always is).
         regulariser, strength: what holds the embedding to the slow weights, and λ.
         gate_slope, activity_scale: m, and whether tags are scaled by layer (see regularisers.py).
@@ -51,6 +54,7 @@ class Dials(BaseModel):
     temperature: float = Field(default=1.0, gt=0)
     views: int = Field(default=1, ge=1, le=N_VIEWS)
     jitter: float = Field(default=0.0, ge=0, le=3)
+    mirror: bool = False
     head_start: Literal["random", "means"] = "random"
     regulariser: RegulariserName = "none"
     strength: float = Field(default=0.0, ge=0)
@@ -66,6 +70,12 @@ class Dials(BaseModel):
     memory_bytes: Count | Literal["all"] = "all"
     generator: GeneratorSpec = GeneratorSpec()
     start: Literal["base", "random"] = "base"
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later and is not used: what is known of earlier runs stays as it is."""
+        content: dict[str, Any] = write(self)
+        return {key: value for key, value in content.items() if key != "mirror" or value}
 
     @property
     def moving_steps(self) -> int:

@@ -28,9 +28,15 @@ class ReplaySet:
     order: torch.Generator
 
     def batch(self) -> Tensor | None:
-        """Positions of the next batch: whole classes in random order, the task's own first; None for everything."""
+        """Positions of the next batch: whole classes in random order, the task's own first; None for everything.
+
+        Of a task that is larger than a batch, as many images of every class as there is room for, drawn anew each time.
+        """
         if self.batch_size >= len(self.y):
             return None
+        if int(torch.isin(self.y, self.own).sum()) > self.batch_size:
+            shuffled = torch.randperm(len(self.y), generator=self.order)
+            return shuffled[balanced(self.y[shuffled], None, self.batch_size)]
         turn = torch.randperm(int(self.y.max()) + 1, generator=self.order)
         turn[self.own] -= len(turn)
         in_turn = torch.argsort(turn[self.y], stable=True)
@@ -84,7 +90,7 @@ class ReplayMemory:
         room = self._room(both.images[0].nbytes + LABEL_BYTES)
         if self.per_class == 0 or room == 0:
             return torch.zeros(0, dtype=torch.int64)
-        kept = _balanced(both.labels, self.per_class, room)
+        kept = balanced(both.labels, self.per_class, room)
         self.stored = Examples(both.images[kept], both.labels[kept])
         return kept
 
@@ -104,7 +110,7 @@ class ReplayMemory:
         return min((room for room in rooms if room is not None), default=None)
 
 
-def _balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
+def balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
     """Positions to keep, in order: the first image of every class, then the second of every class, and so on.
 
     Where the room ends within a round, the classes that came first have theirs.

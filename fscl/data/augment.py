@@ -1,10 +1,12 @@
 """Small changes to images that leave their class as it is.
 
-`jittered` draws them at random, for training alone. `view` is a short list of fixed ones: a picture looked at from several
-sides and averaged is told apart a little better, and still judged alone.
+`jittered` and `varied` draw them at random, for training alone: the one for drawings, the other for photographs. `view` is a
+short list of fixed ones: a picture looked at from several sides and averaged is told apart a little better, and still judged
+alone.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,22 @@ TURN = math.radians(10)
 SCALE = 0.15  # of the size
 SHEAR = 0.15
 SHIFT = 0.12  # of half the picture: two pixels of 32
+GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are (ITU-R BT.601)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How photographs are varied in training.
+
+    Attributes:
+        flip: left and right exchanged, for every other image.
+        crop: the part of the side by which a cut-out may be smaller; it is then enlarged to the whole.
+        colour: brightness, contrast and saturation each change by up to this part.
+    """
+
+    flip: bool = False
+    crop: float = 0.0
+    colour: float = 0.0
 
 
 def jittered(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
@@ -28,6 +46,35 @@ def jittered(images: Tensor, strength: float, generator: torch.Generator) -> Ten
     ).unbind()
     across, down = torch.exp(across * SCALE), torch.exp(down * SCALE)
     return _bent(images, turn * TURN, across, down, shear * SHEAR, right * SHIFT, below * SHIFT)
+
+
+def varied(images: Tensor, variation: Variation, generator: torch.Generator) -> Tensor:
+    """uint8 images, each mirrored, cut out and coloured by a random amount of its own."""
+    if variation == Variation() or len(images) == 0:
+        return images
+    mirror, size, right, below, *shades = torch.rand(7, len(images), generator=generator).unbind()
+    size = 1 - variation.crop * size
+    across = torch.where(mirror < 0.5, -size, size) if variation.flip else size
+    still = torch.zeros(len(images))
+    right, below = ((2 * part - 1) * (1 - size) for part in (right, below))
+    moved = (
+        images if across is size and variation.crop == 0 else _bent(images, still, across, size, still, right, below)
+    )
+    return moved if variation.colour == 0 else _coloured(moved, variation.colour, shades)
+
+
+def _coloured(images: Tensor, strength: float, shades: list[Tensor]) -> Tensor:
+    brightness, contrast, saturation = (1 + strength * (2 * shade[:, None, None, None] - 1) for shade in shades)
+    x = images.float() * brightness
+    grey = _grey(x)
+    x = torch.lerp(grey, x, saturation)
+    return torch.lerp(grey.mean((2, 3), keepdim=True), x, contrast).clamp_(0, 255).round_().to(torch.uint8)
+
+
+def _grey(x: Tensor) -> Tensor:
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    return (x * torch.tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
 
 
 def view(images: Tensor, number: int) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fscl.data.augment import jittered
+from fscl.data.augment import Variation, jittered, varied
 from fscl.data.pool import ClassPool, Examples
 
 
@@ -65,4 +65,13 @@ def jittered_episode(episode: Episode, strength: float, generator: torch.Generat
         episode,
         support=replace(episode.support, images=jittered(episode.support.images, strength, generator)),
         query=replace(episode.query, images=jittered(episode.query.images, strength, generator)),
+    )
+
+
+def varied_episode(episode: Episode, variation: Variation, generator: torch.Generator) -> Episode:
+    """The same episode with every photograph mirrored, cut out and coloured in its own way."""
+    return replace(
+        episode,
+        support=replace(episode.support, images=varied(episode.support.images, variation, generator)),
+        query=replace(episode.query, images=varied(episode.query.images, variation, generator)),
     )

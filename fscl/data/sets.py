@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from fscl.data.cub import CUB, CubSplit, load_cub
 from fscl.data.folder import load_folder, load_split_folder
 from fscl.data.glyphs import load_glyphs
+from fscl.data.mini_fscil import load_mini_fscil
 from fscl.data.mini_imagenet import MINI, load_mini_imagenet
+from fscl.data.mini_imagenet_star import STAR, load_mini_imagenet_star
 from fscl.data.omniglot import OmniglotSplit, fetch_omniglot, find_omniglot, load_omniglot
 from fscl.data.photos import PHOTO_SIZE, PhotoSet
 from fscl.data.pool import Splits, split_classes
@@ -21,14 +23,15 @@ LoadProgress = Callable[[int, int], None]
 Tell = Callable[[str], None]
 
 
-PHOTO_SETS = (MINI.name, CUB.name, TIERED.name)
+FSCIL = "mini-fscil"
+PHOTO_SETS = (MINI.name, FSCIL, STAR.name, CUB.name, TIERED.name)
 SPLITS = {"omniglot": ("paper", "official", "vinyals"), CUB.name: ("fscl", "few-shot")}
 _OWNERS: dict[str, tuple[str, ...]] = {
     "split": tuple(SPLITS),
     "path": ("folder", *PHOTO_SETS),
     "channels": ("folder",),
     "bad_files": ("folder",),
-    "images_per_class": (TIERED.name,),
+    "images_per_class": (STAR.name, TIERED.name),
 }
 
 
@@ -42,7 +45,9 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Literal["glyphs", "omniglot", "mini-imagenet", "cub", "tiered-imagenet", "folder"] = "glyphs"
+    name: Literal[
+        "glyphs", "omniglot", "mini-imagenet", "mini-fscil", "mini-imagenet-star", "cub", "tiered-imagenet", "folder"
+    ] = "glyphs"
     image_size: int = Field(default=32, ge=16, le=512)
     split: Literal["paper", "official", "vinyals", "fscl", "few-shot"] | None = None
     path: str | None = None
@@ -86,7 +91,7 @@ def share_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _vocabulary(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     name = spec.get("name")
-    if name in (MINI.name, TIERED.name):
+    if name in (MINI.name, FSCIL, STAR.name, TIERED.name):
         return ("imagenet",)
     return (name, spec.get("path")) if name == "folder" else (name,)
 
@@ -118,6 +123,17 @@ def _load_omniglot(spec: DataSpec, progress: LoadProgress | None, tell: Tell | N
 
 def _load_mini(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
     return load_mini_imagenet(image_size=spec.image_size, path=_path(spec), progress=progress)
+
+
+def _load_fscil(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
+    return load_mini_fscil(image_size=spec.image_size, path=_path(spec), progress=progress)
+
+
+def _load_star(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
+    n_images = IMAGES_PER_CLASS if spec.images_per_class is None else spec.images_per_class
+    return load_mini_imagenet_star(
+        image_size=spec.image_size, images_per_class=n_images, path=_path(spec), progress=progress
+    )
 
 
 def _load_cub(spec: DataSpec, progress: LoadProgress | None, tell: Tell | None) -> Splits:
@@ -174,6 +190,16 @@ DATA_SETS: dict[str, DataSet] = {
         "100 classes of ImageNet, 64/16/20 by Ravi and Larochelle (2017); in colour.",
         _load_mini,
         _find(MINI),
+    ),
+    FSCIL: DataSet(
+        "miniImageNet for few-shot class-incremental learning: 60 base classes, then 8 times 5 (Tao et al. 2020).",
+        _load_fscil,
+        _find(MINI),
+    ),
+    STAR.name: DataSet(
+        "miniImageNet*: its 100 classes, after a base of ImageNet's other 900, from your copy of ImageNet; in colour.",
+        _load_star,
+        _find(STAR),
     ),
     CUB.name: DataSet(
         "CUB-200-2011: 11,788 photographs of 200 kinds of birds (Wah et al. 2011); in colour.",

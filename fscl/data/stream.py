@@ -6,6 +6,8 @@ who print the same hash ran the same stream. Labels are numbered in order of arr
 Settings:
 - *new class*: every task brings `n_way` classes never seen before (the default; setting C of Antoniou et al. 2020).
 - *new instance*: the same `n_way` classes in every task, with new examples each time (their setting A).
+  With `base_way`, the first task is a base session: that many classes from `base_shot` examples each, as in few-shot
+  class-incremental learning (FSCIL; Tao et al. 2020).
 - *mixed*: the classes change every `class_change_interval` tasks (their D). With `overwrite` the new classes take over the
   labels of the old ones (their B): a label then stands for every class that ever bore it, and all of them are asked for.
 
@@ -17,10 +19,18 @@ Antoniou, Patacchiola, Ochal, Storkey, "Defining Benchmarks for Continual Few-Sh
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from fscl.data.pool import ClassPool, Examples
 from fscl.errors import DataError, StorageError
@@ -41,6 +51,25 @@ class StreamSpec(BaseModel):
     setting: Setting = "new_class"
     class_change_interval: int = Field(default=1, ge=1)
     overwrite: bool = False
+    base_way: int = Field(default=0, ge=0, le=10_000)
+    base_shot: int = Field(default=0, ge=0, le=10_000)
+
+    @model_validator(mode="after")
+    def _base_session_is_whole(self) -> "StreamSpec":
+        if (self.base_way == 0) != (self.base_shot == 0):
+            raise ValueError(
+                f"a base session needs both base_way and base_shot, but they are {self.base_way} and {self.base_shot}"
+            )
+        if self.base_way and self.setting != "new_class":
+            raise ValueError(f"base_way needs setting = 'new_class', but setting is {self.setting!r}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without keys that came later and are not used: what is known of earlier streams stays as it is."""
+        content: dict[str, Any] = write(self)
+        later = () if self.base_way else ("base_way", "base_shot")
+        return {key: value for key, value in content.items() if key not in later}
 
     @model_validator(mode="after")
     def _mixed_dials_need_mixed(self) -> "StreamSpec":
@@ -61,9 +90,33 @@ class StreamSpec(BaseModel):
         return -(-self.n_tasks // self.interval)
 
     @property
+    def n_classes(self) -> int:
+        """How many classes the stream has in all."""
+        return sum(self.group_sizes)
+
+    @property
     def n_labels(self) -> int:
         """How many labels the learner will have seen at the end."""
-        return self.n_way if self.overwrite else self.n_way * self.n_groups
+        return self.n_way if self.overwrite else self.n_classes
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many classes arrive, each time that new ones do."""
+        return (self.base_way or self.n_way, *(self.n_way for _ in range(self.n_groups - 1)))
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        """How many classes each task has."""
+        return tuple(self.group_sizes[number // self.interval] for number in range(self.n_tasks))
+
+    @property
+    def classes_after(self) -> tuple[int, ...]:
+        """How many classes have come, after each task."""
+        return tuple(sum(self.group_sizes[: number // self.interval + 1]) for number in range(self.n_tasks))
+
+    def shots(self, number: int) -> int:
+        """How many examples of each class a task brings."""
+        return self.base_shot if self.base_way and number == 0 else self.n_shot
 
 
 class TaskPlan(BaseModel):
@@ -143,8 +196,8 @@ class Stream(BaseModel):
 
 def sample_stream(pool: ClassPool, spec: StreamSpec, generator: torch.Generator) -> Stream:
     """Draw a stream of tasks from a pool. Same pool, spec and generator state: same stream."""
-    per_class = spec.n_query + spec.n_shot * min(spec.interval, spec.n_tasks)
-    n_classes = spec.n_way * spec.n_groups
+    per_class = spec.n_query + max(spec.n_shot * min(spec.interval, spec.n_tasks), spec.base_shot)
+    n_classes = spec.n_classes
     _require(pool, spec, n_classes, per_class)
     eligible = [index for index, count in enumerate(pool.counts) if count >= per_class]
     order = torch.randperm(len(eligible), generator=generator)[:n_classes].tolist()
@@ -152,26 +205,56 @@ def sample_stream(pool: ClassPool, spec: StreamSpec, generator: torch.Generator)
     tasks = []
     for number in range(spec.n_tasks):
         group, turn = divmod(number, spec.interval)
-        members = range(group * spec.n_way, (group + 1) * spec.n_way)
-        first = spec.n_query + turn * spec.n_shot
+        begin = sum(spec.group_sizes[:group])
+        members = range(begin, begin + spec.group_sizes[group])
+        first, n_shot = spec.n_query + turn * spec.n_shot, spec.shots(number)
         tasks.append(
             TaskPlan(
                 classes=tuple(pool.class_names[eligible[order[i]]] for i in members),
                 labels=tuple(i % spec.n_way if spec.overwrite else i for i in members),
-                support=tuple(tuple(images[i][first : first + spec.n_shot]) for i in members),
+                support=tuple(tuple(images[i][first : first + n_shot]) for i in members),
                 query=tuple(tuple(images[i][: spec.n_query]) for i in members),
             )
         )
     return Stream(spec=spec, pool_name=pool.name, pool_hash=pool.content_hash, tasks=tuple(tasks))
 
 
+def listed_stream(pool: ClassPool, spec: StreamSpec) -> Stream:
+    """The one stream of a pool whose classes stand in order of arrival, the shots of each class before its queries."""
+    _require(pool, spec, spec.n_classes, spec.n_query + spec.n_shot)
+    tasks, first = [], 0
+    for number, size in enumerate(spec.task_sizes):
+        members, n_shot = range(first, first + size), spec.shots(number)
+        wrong = [i for i in members if pool.counts[i] != n_shot + spec.n_query]
+        if wrong:
+            raise DataError(
+                f"task {number + 1} takes {n_shot} shots and {spec.n_query} queries a class, but class "
+                f"{pool.class_names[wrong[0]]} of {pool.name!r} has {pool.counts[wrong[0]]} images in the lists. Set "
+                f"{'base_shot' if number == 0 and spec.base_way else 'n_shot'} and n_query to make as many."
+            )
+        queries = tuple(range(n_shot, n_shot + spec.n_query))
+        tasks.append(
+            TaskPlan(
+                classes=pool.class_names[first : first + size],
+                labels=tuple(members),
+                support=tuple(tuple(range(n_shot)) for _ in members),
+                query=tuple(queries for _ in members),
+            )
+        )
+        first += size
+    return Stream(spec=spec, pool_name=pool.name, pool_hash=pool.content_hash, tasks=tuple(tasks))
+
+
 def _require(pool: ClassPool, spec: StreamSpec, n_classes: int, per_class: int) -> None:
     if n_classes > len(pool):
-        fits = len(pool) // spec.n_way * spec.interval
-        way_out = f"Lower n_tasks to {fits}." if fits else f"Lower n_way to {len(pool)} or less."
+        more = len(pool) - spec.group_sizes[0]  # classes for the tasks after the first
+        fits = (1 + more // spec.n_way) * spec.interval if more >= 0 else 0
+        base, key = (f"{spec.base_way} and then ", "base_way") if spec.base_way else ("", "n_way")
+        times = spec.n_groups - bool(spec.base_way)
+        way_out = f"Lower n_tasks to {fits}." if fits else f"Lower {key} to {len(pool)} or less."
         raise DataError(
-            f"the stream needs {n_classes} classes ({spec.n_groups} times {spec.n_way} new ones) but {pool.name!r} has "
-            f"{len(pool)}. {way_out}"
+            f"the stream needs {n_classes} classes ({base}{times} times {spec.n_way} new ones) "
+            f"but {pool.name!r} has {len(pool)}. {way_out}"
         )
     pool.require(
         n_classes=n_classes,

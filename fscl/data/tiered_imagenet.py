@@ -9,6 +9,7 @@ Departs from the paper: 300 images a class unless told, the first by name, where
 in all): at 64×64 pixels those would take over 9 GB of memory.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +21,13 @@ from fscl.data.pool import Splits, split_classes
 from fscl.errors import DataError, MisuseError
 
 IMAGES_PER_CLASS = 300
+IMAGENET_FOLDERS = ("imagenet", "ImageNet", "ILSVRC2012", "ilsvrc")
 _SHORT = {"train": "train", "validation": "val", "test": "test"}
 
 TIERED = PhotoSet(
     name="tiered-imagenet",
     title="tieredImageNet",
-    folders=("tiered-imagenet", "tieredImageNet", "tiered_imagenet", "imagenet", "ImageNet", "ILSVRC2012", "ilsvrc"),
+    folders=("tiered-imagenet", "tieredImageNet", "tiered_imagenet", *IMAGENET_FOLDERS),
     archives=(),
     parts=(("train",), (TIERED_IMAGENET["train"][0],)),
     layouts="a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,",
@@ -47,15 +49,14 @@ def load_tiered_imagenet(
         path: the folder with train/<class>, or that holds it; else it is looked for in `FSCL_DATA` and the user's cache.
         progress: called with the images decoded so far and their total, if they are not in the cache yet.
     """
-    if images_per_class < 1:
-        raise MisuseError(f"images_per_class is {images_per_class}; it must be at least 1.")
+    check_count(images_per_class)
     check_shape(image_size=image_size, channels=3)
     root = TIERED.require(path)
     folders = _class_folders(root)
     pool = load_photos(
         TIERED.name,
         list(folders.values()),
-        partial(_classes, root, images_per_class),
+        partial(images_by_class, root, list(folders), images_per_class),
         image_size=image_size,
         progress=progress,
         choice=f"{images_per_class} a class",
@@ -87,8 +88,15 @@ def _class_folders(root: Path) -> dict[str, Path]:
     return folders
 
 
-def _classes(root: Path, images_per_class: int, files: Files) -> Classes:
-    classes: Classes = {name: [] for names in TIERED_IMAGENET.values() for name in names}
+def check_count(images_per_class: int) -> None:
+    """Refuse a number of images that is none."""
+    if images_per_class < 1:
+        raise MisuseError(f"images_per_class is {images_per_class}; it must be at least 1.")
+
+
+def images_by_class(root: Path, names: Sequence[str], images_per_class: int, files: Files) -> Classes:
+    """The first images of each class by name, of files whose paths begin with the class."""
+    classes: Classes = {name: [] for name in names}
     for parts in sorted(visible_images(files)):
         if len(classes[parts[0]]) < images_per_class:
             classes[parts[0]].append("/".join(parts))

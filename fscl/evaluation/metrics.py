@@ -1,7 +1,8 @@
 """Metrics as pure functions of the accuracy matrix.
 
 `R[i, j]` is the accuracy on the queries of task j after learning task i, as a fraction; entries above the diagonal are not
-measured (NaN). All tasks have equally many queries, so means over tasks, classes and images agree.
+measured (NaN). All classes have equally many queries. Where all tasks have equally many classes too, means over tasks,
+classes and images agree; where a base session has more, `sizes` (the classes of each task) makes A_t the mean over classes.
 """
 
 from collections.abc import Sequence
@@ -15,19 +16,30 @@ Matrix = NDArray[np.float64]
 FEWEST_TO_CLAIM = 3  # sequences
 
 
-def accuracy_curve(R: Matrix) -> NDArray[np.float64]:
-    """A_t for each t: mean accuracy over the tasks learned so far, right after task t."""
-    return np.array([R[t, : t + 1].mean() for t in range(len(R))])
+def accuracy_curve(R: Matrix, sizes: Sequence[int] | None = None) -> NDArray[np.float64]:
+    """A_t for each t: mean accuracy over the classes learned so far, right after task t."""
+    return np.array([_mean(R[t, : t + 1], sizes) for t in range(len(R))])
 
 
-def final_accuracy(R: Matrix) -> float:
-    """A_T: accuracy over all tasks after the last one."""
-    return float(R[-1].mean())
+def final_accuracy(R: Matrix, sizes: Sequence[int] | None = None) -> float:
+    """A_T: accuracy over all classes after the last task."""
+    return _mean(R[-1], sizes)
 
 
-def average_accuracy(R: Matrix) -> float:
+def average_accuracy(R: Matrix, sizes: Sequence[int] | None = None) -> float:
     """Mean of A_t over the stream."""
-    return float(accuracy_curve(R).mean())
+    return float(accuracy_curve(R, sizes).mean())
+
+
+def performance_drop(R: Matrix, sizes: Sequence[int] | None = None) -> float:
+    """A_1 - A_T: what is lost from the first task (the base session) to the last (Zhang et al. 2021)."""
+    curve = accuracy_curve(R, sizes)
+    return float(curve[0] - curve[-1])
+
+
+def _mean(accuracies: NDArray[np.float64], sizes: Sequence[int] | None) -> float:
+    weights = () if sizes is None else sizes[: len(accuracies)]
+    return float(np.average(accuracies, weights=weights) if len(set(weights)) > 1 else accuracies.mean())
 
 
 def backward_transfer(R: Matrix) -> float:
@@ -74,11 +86,11 @@ class OldAndNew:
     harmonic: float
 
 
-def old_and_new(R: Matrix) -> OldAndNew:
+def old_and_new(R: Matrix, sizes: Sequence[int] | None = None) -> OldAndNew:
     """Right after each task from the second on, averaged over those moments; NaN for a single task."""
     if len(R) < 2:
         return OldAndNew(float("nan"), float("nan"), float("nan"))
-    old = np.array([R[t, :t].mean() for t in range(1, len(R))])
+    old = np.array([_mean(R[t, :t], sizes) for t in range(1, len(R))])
     new = np.diag(R)[1:]
     both = np.divide(2 * old * new, old + new, out=np.zeros_like(old), where=old + new > 0)
     return OldAndNew(float(old.mean()), float(new.mean()), float(both.mean()))

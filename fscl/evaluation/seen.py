@@ -6,11 +6,9 @@ kinds of birds ImageNet has some, and a few of the photographs are in both.
 
 from fscl.data.cub import CUB
 from fscl.data.mini_imagenet import MINI
-from fscl.data.tiered_imagenet import TIERED
+from fscl.data.sets import share_names
 from fscl.nets.network import Network
 from fscl.nets.pretrained import PretrainedNetwork
-
-OF_IMAGENET = (MINI.name, TIERED.name)
 
 
 class SeenBefore(UserWarning):
@@ -19,7 +17,7 @@ class SeenBefore(UserWarning):
 
 def has_seen_classes(network: Network, data: str) -> bool:
     """Whether the base was trained on all classes of a data set, or of a pool such as "mini-imagenet (test)"."""
-    return _has_seen_imagenet(network) and _set(data) in OF_IMAGENET
+    return _has_seen_imagenet(network) and share_names({"name": _set(data)}, {"name": MINI.name})
 
 
 def seen_before(network: Network, data: str) -> str | None:

@@ -8,7 +8,7 @@ from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
 from fscl.evaluation.seen import has_seen_classes
-from fscl.experiment.config import Config
+from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
@@ -35,11 +35,22 @@ def obtain_base(
         splits: of the base's side, if a base has to be trained.
     """
     if config.base.use is not None:
+        _say_how_to_make(config.base.use)
         network, about = load_base_with_details(config.base.use)
         reporter.say(f"Base: {describe_base(config, network, about)}.")
         return network, about
     trained, about = train_base(config, splits, checkpoint, reporter, on_validation=on_validation)
     return trained.network, about
+
+
+def _say_how_to_make(use: str) -> None:
+    """A base that `fscl train` would have put there, and has not yet."""
+    path = Path(use)
+    if len(path.parts) == 3 and path.parts[0] == "bases" and path.parts[1] in shipped_configs() and not path.exists():
+        raise ConfigError(
+            f"the base {use} is not here yet: `fscl train {path.parts[1]}` makes it, in this folder. Or name another file "
+            "with base.use=PATH."
+        )
 
 
 def describe_base(config: Config, network: Network, about: dict[str, Any]) -> str:
@@ -148,7 +159,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         if team.leads:
             trained.network.save(path, about)
     manner = config.base.learner.manner
-    chosen = f"{config.base.train.validation_way}-way {config.base.train.n_shot}-shot" + (
+    chosen = f"{config.base.train.validation_way}-way {config.base.train.shots_to_test}-shot" + (
         f", {manner}," if manner else ""
     )
     lines = [f"{chosen} on validation classes: {100 * trained.best_accuracy:.2f} % (chose step {trained.best_step})"]
@@ -163,7 +174,9 @@ def _check_test(config: Config, splits: Splits) -> None:
     train, learner = config.base.train, config.base.learner
     for way in train.test_ways or (train.validation_way,) if train.test_episodes else ():
         splits.test.require(
-            n_classes=way, n_images=train.n_shot + train.validation_query, purpose=f"testing the base at {way} ways"
+            n_classes=way,
+            n_images=train.shots_to_test + train.validation_query,
+            purpose=f"testing the base at {way} ways",
         )
         if learner.fixed_way and way != train.n_way:
             raise ConfigError(
@@ -178,7 +191,7 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
         return []
     for way in train.test_ways or (train.validation_way,):
         for how, learner in config.base.learner.ways_to_test(trained.network.spec).items():
-            shape = f"{way}-way {train.n_shot}-shot" + (f", {how}" if how else "")
+            shape = f"{way}-way {train.shots_to_test}-shot" + (f", {how}" if how else "")
             with reporter.stage(f"Testing {shape}") as stage:
                 accuracies = episode_accuracy(
                     learner,
@@ -187,7 +200,7 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
                     splits.test,
                     n_episodes=train.test_episodes,
                     n_way=way,
-                    n_shot=train.n_shot,
+                    n_shot=train.shots_to_test,
                     n_query=train.validation_query,
                     seed=child_seed(config.seed, "test", way),
                     team=team,
@@ -198,13 +211,17 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
     return results
 
 
-def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool) -> None:
-    """A base must never have been trained on the classes of the stream, nor chosen on those of a test stream."""
-    _refuse_shared(config.data, about, "train_classes", pool, "the base was trained")
+def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool, known: frozenset[str] = frozenset()) -> None:
+    """A base must never have been trained on the classes of the stream, nor chosen on those of a test stream.
+
+    Args:
+        known: classes of a base session, which the base is trained on by right.
+    """
+    _refuse_shared(config.data, about, "train_classes", pool, "the base was trained", known)
     if config.run.split == "test":
-        _refuse_shared(config.data, about, "validation_classes", pool, "the base was chosen")
+        _refuse_shared(config.data, about, "validation_classes", pool, "the base was chosen", known)
     if about.get("before"):  # the network that its training started from
-        refuse_leak(config, about["before"], pool)
+        refuse_leak(config, about["before"], pool, known)
 
 
 def refuse_other_base_side(config: Config, about: dict[str, Any]) -> None:
@@ -221,7 +238,7 @@ def refuse_other_base_side(config: Config, about: dict[str, Any]) -> None:
         )
 
 
-def check_base_side(config: Config, base: Splits, pool: ClassPool) -> None:
+def check_base_side(config: Config, base: Splits, pool: ClassPool, known: frozenset[str] = frozenset()) -> None:
     """Refuse another data set for the base that cannot serve the stream in `pool`, before hours of training."""
     if config.base_data is None:
         return
@@ -233,13 +250,20 @@ def check_base_side(config: Config, base: Splits, pool: ClassPool) -> None:
         )
     if config.base.use is None:
         classes = {"train_classes": base.train.class_names, "validation_classes": base.validation.class_names}
-        refuse_leak(config, {"data": config.base_data.model_dump(mode="json"), **classes}, pool)
+        refuse_leak(config, {"data": config.base_data.model_dump(mode="json"), **classes}, pool, known)
 
 
-def _refuse_shared(spec: DataSpec, about: dict[str, Any], key: str, pool: ClassPool, how: str) -> None:
+def _refuse_shared(
+    spec: DataSpec,
+    about: dict[str, Any],
+    key: str,
+    pool: ClassPool,
+    how: str,
+    known: frozenset[str] = frozenset(),
+) -> None:
     if not share_names(about.get("data", {}), spec.model_dump(mode="json")):
         return
-    shared = set(about.get(key) or []) & set(pool.class_names)
+    shared = set(about.get(key) or []) & set(pool.class_names) - known
     if shared:
         raise ConfigError(
             f"{how} on {len(shared)} of the classes of {pool.name!r}, such as {min(shared)!r}: its figures would not "

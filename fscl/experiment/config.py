@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fscl.continual.dials import Dials
 from fscl.continual.methods import METHODS, find_method, with_changes
-from fscl.data.sets import DataSpec
+from fscl.data.sets import FSCIL, DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.evaluation.inspection import InspectSpec
@@ -26,7 +26,7 @@ from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
-from fscl.nets.network import BackboneName, check_width
+from fscl.nets.network import BackboneName, Scaling, check_width
 from fscl.nets.norm import NormName
 
 MAX_CONFIG_BYTES = 2**20
@@ -64,6 +64,7 @@ class NetworkConfig(_Section):
     backbone: BackboneName = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
     norm: NormName = "group"
+    scaling: Scaling = "unit"
 
     @model_validator(mode="after")
     def _width_fits(self) -> "NetworkConfig":
@@ -144,6 +145,17 @@ class Config(_Section):
             raise ValueError(
                 f"base.use = {self.base.use!r} brings a trained network and nothing is probed, so base_data has no effect; "
                 "remove one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _published_sessions_are_one_stream(self) -> "Config":
+        if self.data.name != FSCIL:
+            return self
+        if self.run.n_sequences != 1 or self.run.split != "test":
+            raise ValueError(
+                f"data.name = {FSCIL!r} has one published stream, on its test side: run.n_sequences must be 1 and run.split "
+                f"'test', but they are {self.run.n_sequences} and {self.run.split!r}"
             )
         return self
 

@@ -16,7 +16,8 @@ from queue import Empty
 from typing import Any
 
 from fscl.data.pool import ClassPool, Splits
-from fscl.data.stream import Stream, sample_stream
+from fscl.data.sets import FSCIL
+from fscl.data.stream import Stream, listed_stream, sample_stream
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
 from fscl.experiment.base import (
@@ -71,7 +72,7 @@ def run_experiment(
         base_side = splits if config.base_data is None else load_side(config.base_data, reporter)
         pool = splits.pool(config.run.split)
         streams = sample_streams(config, pool)
-        check_base_side(config, base_side, pool)
+        check_base_side(config, base_side, pool, splits.known)
         record.refuse_strays()
         if record.network_path.exists():
             network, origin = load_network(record.network_path)
@@ -81,7 +82,7 @@ def run_experiment(
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
             refuse_other_base_side(config, origin)
         check_pretrained(config, network, reporter)
-        refuse_leak(config, origin, pool)
+        refuse_leak(config, origin, pool, splits.known)
         record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
         for number, stream in enumerate(streams):
@@ -100,6 +101,8 @@ def run_experiment(
 
 def sample_streams(config: Config, pool: ClassPool) -> list[Stream]:
     """The sequences of an experiment; each depends on the seed and its number alone."""
+    if config.data.name == FSCIL:
+        return [listed_stream(pool, config.stream)]  # published, and one
     numbers = range(config.run.n_sequences)
     return [sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers]
 

@@ -143,11 +143,12 @@ def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassP
 def task_work(config: Config, method: str, number: int) -> float:
     """About how many images pass through the network to learn and test one task; a backward pass counts as two."""
     stream, dials = config.stream, config.dials_of(method)
-    shots = stream.n_way * stream.n_shot
-    queries = stream.n_way * stream.n_query * (number + 1)
+    ways, queries = stream.task_sizes, sum(stream.task_sizes[: number + 1]) * stream.n_query
+    shots = ways[number] * stream.shots(number)
     if dials is None:
         return shots + queries
-    replayed = shots if dials.memory_per_class == 0 else shots * (number + 1)
+    kept = [stream.shots(n) if dials.memory_per_class == "all" else dials.memory_per_class for n in range(number)]
+    replayed = shots + sum(way * min(stream.shots(n), kept[n]) for n, way in enumerate(ways[:number]))
     if dials.batch_size != "all":
         replayed = min(replayed, dials.batch_size)
     return (3 * dials.moving_steps + 1) * replayed + queries * dials.views

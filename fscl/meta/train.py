@@ -16,7 +16,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
-from fscl.data.episode import jittered_episode, sample_episode, sample_positions
+from fscl.data.augment import Variation
+from fscl.data.episode import jittered_episode, sample_episode, sample_positions, varied_episode
 from fscl.data.pool import ClassPool
 from fscl.errors import ConfigError, Divergence, Interrupted, RunError
 from fscl.meta.base import BaseLearner, EmbeddingLearner
@@ -39,9 +40,14 @@ class TrainSpec(BaseModel):
     """How long and on what episodes to meta-train.
 
     Attributes:
-        steps: of the outer optimiser (Adam), each on `meta_batch` episodes.
+        steps: of the outer optimiser (AdamW), each on `meta_batch` episodes.
         rotations: every training class turned by 90, 180 and 270 degrees makes three more.
         jitter: how far training images are turned, scaled, sheared and shifted at random; 0 not at all, 1 is ±10° and so on.
+        weight_decay: of the optimiser; 0 makes it plain Adam.
+        flip: training images may be mirrored.
+        crop: training images may be cut-outs, smaller by up to this part of the side and enlarged again.
+        colour: brightness, contrast and saturation of training images change by up to this part.
+        validation_shot: of the episodes that the base is chosen and tested on; without, `n_shot`.
         test_episodes: how many to test the finished base on; 0 while settings are still being chosen.
         test_ways: the sizes of those episodes; without, `validation_way`.
         averaging: validate and keep a running average of the weights with this decay; 0 keeps the weights themselves.
@@ -56,12 +62,17 @@ class TrainSpec(BaseModel):
     n_query: int = Field(default=15, ge=1)
     rotations: bool = False
     jitter: float = Field(default=0.0, ge=0, le=2)
+    flip: bool = False
+    crop: float = Field(default=0.0, ge=0, lt=1)
+    colour: float = Field(default=0.0, ge=0, lt=1)
     averaging: float = Field(default=0.0, ge=0, lt=1)
     learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
     schedule: Literal["constant", "cosine"] = "constant"
     validate_every: int = Field(default=100, ge=1)
     validation_episodes: int = Field(default=100, ge=1)
     validation_way: int = Field(default=5, ge=2)
+    validation_shot: int | None = Field(default=None, ge=1)
     validation_query: int = Field(default=15, ge=1)
     test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
@@ -72,6 +83,16 @@ class TrainSpec(BaseModel):
         if count == 1:
             raise ValueError("one episode gives no interval; ask for none (0) or at least two")
         return count
+
+    @property
+    def shots_to_test(self) -> int:
+        """Shots of the episodes that the base is chosen and tested on."""
+        return self.n_shot if self.validation_shot is None else self.validation_shot
+
+    @property
+    def variation(self) -> Variation:
+        """How training photographs are varied."""
+        return Variation(flip=self.flip, crop=self.crop, colour=self.colour)
 
     def rate(self, step: int) -> float:
         """The outer learning rate of a step, counted from 0."""
@@ -188,7 +209,7 @@ class _State:
 
     meta: Params
     average: Params
-    optimiser: torch.optim.Adam
+    optimiser: torch.optim.AdamW
     best: Params
     step: int = 0
     best_step: int = 0
@@ -198,7 +219,7 @@ class _State:
     @classmethod
     def fresh(cls, start: Params) -> "_State":
         meta = trainable_copy(start)
-        return cls(meta, frozen_copy(meta), torch.optim.Adam(meta.values()), frozen_copy(meta), history=[])
+        return cls(meta, frozen_copy(meta), torch.optim.AdamW(meta.values()), frozen_copy(meta), history=[])
 
     def note(self, accuracy: float) -> None:
         self.history.append((self.step, accuracy))
@@ -276,7 +297,7 @@ class _Job:
         self.train.require(n_classes=plan.n_way, n_images=plan.n_shot + plan.n_query, purpose="meta-training")
         self.validation.require(
             n_classes=plan.validation_way,
-            n_images=plan.n_shot + plan.validation_query,
+            n_images=plan.shots_to_test + plan.validation_query,
             purpose="validation of meta-training",
         )
 
@@ -301,7 +322,7 @@ class _Job:
             episode = sample_episode(
                 self.train, n_way=plan.n_way, n_shot=plan.n_shot, n_query=plan.n_query, generator=random
             )
-            episode = jittered_episode(episode, plan.jitter, random)
+            episode = varied_episode(jittered_episode(episode, plan.jitter, random), plan.variation, random)
             loss, grads = self.learner.gradients(self.spec, state.meta, episode, state.step / plan.steps)
             return torch.cat([loss.reshape(1), *(grad.reshape(-1) for grad in grads)])
 
@@ -322,7 +343,7 @@ class _Job:
         for parameter, grad in zip(parameters, total.div_(plan.meta_batch).split(sizes)[1:], strict=True):
             parameter.grad = grad.view(parameter.shape)
         for group in state.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"], group["weight_decay"] = rate, plan.weight_decay
         state.optimiser.step()
         state.step += 1
         # early on a long average would remember the random start, so it begins short
@@ -351,7 +372,7 @@ class _Job:
             self.validation,
             n_episodes=self.plan.validation_episodes,
             n_way=self.plan.validation_way,
-            n_shot=self.plan.n_shot,
+            n_shot=self.plan.shots_to_test,
             n_query=self.plan.validation_query,
             seed=self.seed,
             team=self.team,

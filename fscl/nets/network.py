@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -26,6 +34,8 @@ from fscl.storage import load_tensors, save_tensors
 Backbone = Conv4 | ResNet12 | ResNet18
 BackboneName = Literal["conv4", "resnet12", "resnet18"]
 BACKBONES: dict[BackboneName, type[Backbone]] = {"conv4": Conv4, "resnet12": ResNet12, "resnet18": ResNet18}
+Scaling = Literal["unit", "imagenet"]
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its photographs, in [0, 1]
 PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
 
 
@@ -41,7 +51,11 @@ def check_width(backbone: str, width: int) -> None:
 
 
 class NetworkSpec(BaseModel):
-    """The shape of a network."""
+    """The shape of a network.
+
+    Attributes:
+        scaling: what pixels become: numbers in [0, 1], or those less the mean of photographs, over their deviation.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,11 +64,20 @@ class NetworkSpec(BaseModel):
     norm: NormName = "group"
     channels: int = Field(default=1, ge=1, le=16)
     image_size: int = Field(default=32, ge=16, le=512)
+    scaling: Scaling = "unit"
 
     @model_validator(mode="after")
     def _width_fits(self) -> "NetworkSpec":
         check_width(self.backbone, self.width)
+        if self.scaling == "imagenet" and self.channels != 3:
+            raise ValueError(f"scaling = 'imagenet' is for 3 channels, but there are {self.channels}; use 'unit'")
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later and is not used: what is known of earlier bases stays as it is."""
+        content: dict[str, Any] = write(self)
+        return {key: value for key, value in content.items() if key != "scaling" or value != "unit"}
 
 
 @lru_cache(maxsize=16)
@@ -120,7 +143,7 @@ class Network:
         return next(iter(self.params.values())).dtype
 
     def to_input(self, images: Tensor) -> Tensor:
-        """uint8 images as this network wants them: floats in [0, 1]. Says so if they do not fit."""
+        """uint8 images as this network wants them: floats, scaled. Says so if they do not fit."""
         expected = (self.spec.channels, self.spec.image_size, self.spec.image_size)
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != expected:
             raise DataError(
@@ -128,7 +151,11 @@ class Network:
                 f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size} and "
                 f"{self.spec.channels} channel(s)."
             )
-        return images.to(self.dtype).div_(255).to(memory_format=torch.channels_last)
+        x = images.to(self.dtype).div_(255)
+        if self.spec.scaling == "imagenet":
+            mean, deviation = (x.new_tensor(of).view(3, 1, 1) for of in (IMAGENET_MEAN, IMAGENET_DEVIATION))
+            x = x.sub_(mean).div_(deviation)
+        return x.to(memory_format=torch.channels_last)
 
     def features(
         self,

@@ -48,15 +48,17 @@ def steps(results: Results) -> tuple[Values, str]:
     stream = results.stream
     tasks = np.arange(1.0, stream.n_tasks + 1)
     if stream.interval == 1 and not stream.overwrite:
-        return tasks * stream.n_way, "number of classes learned"
+        return np.array(stream.classes_after, dtype=np.float64), "number of classes learned"
     return tasks, "number of tasks learned"
 
 
 def accuracy_lines(results: Results) -> list[Line]:
     """A_t in %, with 95 % intervals over sequences; the ends of the interval of a single sequence are NaN."""
-    lines = []
+    lines, stream_sizes = [], results.stream.task_sizes
     for number, method in with_outcomes(results):
-        curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
+        curves = np.array(
+            [100 * accuracy_curve(outcome.top1, stream_sizes) for outcome in results.outcomes[method].values()]
+        )
         points = [mean_interval(column) for column in curves.T]
         mean = np.array([point.mean for point in points])
         half = np.array([point.half_width for point in points])

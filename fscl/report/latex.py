@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fscl.evaluation.metrics import Interval
-from fscl.report.tables import ACCURACY, Row, SummaryTable, show_seconds, what_intervals
+from fscl.report.tables import ACCURACY, Row, SummaryTable, shape, show_seconds, what_intervals
 from fscl.report.transfer import TwoSides
 
 MISSING = "--"
@@ -28,6 +28,8 @@ def latex_table(table: SummaryTable) -> str:
     if table.has_reference:
         columns.append((f"minus {escape(table.reference)}", lambda row: _difference(table, row)))
     columns.append(("average $A$", lambda row: _interval(row.average)))
+    if table.stream.base_way:
+        columns.append(("drop", lambda row: _interval(row.drop)))
     columns.append(("forgetting", lambda row: _interval(row.forgetting)))
     columns.append(("s/task", lambda row: _seconds(row.learn_seconds)))
     if table.unfinished:
@@ -75,7 +77,7 @@ def _caption(table: SummaryTable) -> str:
         else ""
     )
     return (
-        f"{name}: {tasks}, {stream.n_way}-way {stream.n_shot}-shot. A is {ACCURACY}, in %; differences and forgetting in "
+        f"{name}: {tasks}, {shape(stream)}. A is {ACCURACY}, in %; differences and forgetting in "
         f"percentage points. {what_intervals(table)}.{compared}{unfinished}"
     )
 

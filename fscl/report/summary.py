@@ -47,7 +47,8 @@ class MethodSummary(BaseModel):
 
     `embedding_steps` is for how many steps the embedding moved, mean over tasks; None where it never can. `along` is the
     accuracy after each task, where tasks do not bring new classes each time. `probes` and `probe_changes` are by side and
-    number of tasks.
+    number of tasks. `top5` counts the five best answers. `average` (over sessions) and `drop` are of streams with a base
+    session.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +61,9 @@ class MethodSummary(BaseModel):
     embedding_steps: float | None
     seconds_per_task: float
     ms_per_image: float
+    top5: dict[int, Figure] = {}
+    average: Figure | None = None
+    drop: Figure | None = None
     along: dict[int, Figure] = {}
     probes: dict[str, dict[int, Figure]] = {}
     probe_changes: dict[str, dict[int, Figure]] = {}
@@ -111,6 +115,9 @@ def summarise_run(folder: Path) -> Summary:
             embedding_steps=_mean_steps(cells, row.method),
             seconds_per_task=round(row.learn_seconds, 4),
             ms_per_image=round(row.answer_ms, 4),
+            top5={n: _figure(found) for n, found in zip(moments, [*row.early_top5, row.final_top5], strict=True)},
+            average=None if row.drop is None else _figure(row.average),
+            drop=None if row.drop is None else _figure(row.drop),
             along=_along(results, row.method),
             **_probes(results, row.method),
         )
@@ -153,7 +160,9 @@ def _mean_steps(cells: Mapping[Cell, Mapping[str, Any]], method: str) -> float |
 def _along(results: Results, method: str) -> dict[int, Figure]:
     if results.stream.setting == "new_class":
         return {}
-    curves = np.array([100 * accuracy_curve(outcome.top1) for outcome in results.outcomes[method].values()])
+    curves = np.array(
+        [100 * accuracy_curve(outcome.top1, results.stream.task_sizes) for outcome in results.outcomes[method].values()]
+    )
     return {number: _figure(mean_interval(column)) for number, column in enumerate(curves.T, start=1)}
 
 

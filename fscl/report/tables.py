@@ -7,7 +7,7 @@ sequences that both methods have.
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from fscl.evaluation.metrics import (
     forgetting,
     mean_interval,
     paired_difference,
+    performance_drop,
 )
 from fscl.experiment.record import RunRecord
 from fscl.report.results import Outcome, Results, read_results
@@ -47,7 +48,8 @@ class Row:
         final, final_top5, average: A_T, the same for top-5, and the mean of A_t over the stream.
         bwt, bwt_own: backward transfer, single-head and among the task's own classes.
         difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
-        early, early_difference: the same as final and difference, at each of the table's `at_classes`.
+        drop: from the base session to the end, where there is one.
+        early, early_difference, early_top5: as final, difference and final_top5, at each of the table's `at_classes`.
         learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
         answer_ms: milliseconds to answer for one image, mean over all that were asked.
         peak_memory: bytes, the highest over sequences; None where it was not measured.
@@ -67,6 +69,8 @@ class Row:
     peak_memory: int | None
     early: tuple[Interval, ...] = ()
     early_difference: tuple[Interval | None, ...] = ()
+    early_top5: tuple[Interval, ...] = ()
+    drop: Interval | None = None
 
     @property
     def differs(self) -> bool:
@@ -131,6 +135,12 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds:.{digits}f}"
 
 
+def shape(stream: StreamSpec) -> str:
+    """The sizes of a stream's tasks, in the words of the field."""
+    base = f"a base session of {stream.base_way} classes, then " if stream.base_way else ""
+    return f"{base}{stream.n_way}-way {stream.n_shot}-shot"
+
+
 def what_intervals(table: SummaryTable) -> str:
     """What stands on both sides of ±."""
     if table.n_sequences == 1:
@@ -143,7 +153,7 @@ def print_table(table: SummaryTable, console: Console) -> None:
     """The essential columns, for a terminal of 80 columns or a file. Cells are never shortened."""
     stream = table.stream
     tasks = "1 task" if stream.n_tasks == 1 else f"{stream.n_tasks} tasks"
-    head = [f"{table.name}: {tasks}, {stream.n_way}-way {stream.n_shot}-shot"]
+    head = [f"{table.name}: {tasks}, {shape(stream)}"]
     if table.unfinished:
         head.append(f"Unfinished: {table.n_done} of {table.n_cells} cells finished.")
     head.append(f"A is {ACCURACY},")
@@ -155,7 +165,10 @@ def print_table(table: SummaryTable, console: Console) -> None:
     columns.append(("final A", lambda row: show(row.final)))
     if table.has_reference:
         columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
-    if not table.at_classes:  # there is no room for both
+    if stream.base_way:
+        columns.append(("average A", lambda row: show(row.average)))
+        columns.append(("drop", lambda row: show(row.drop)))
+    elif not table.at_classes:  # there is no room for both
         columns.append(("forgetting", lambda row: show(row.forgetting)))
     columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
     columns.append(("ms/image", lambda row: show_seconds(row.answer_ms)))
@@ -198,6 +211,8 @@ def csv_text(table: SummaryTable) -> str:
         "answer_ms_per_image",
         "peak_memory_bytes",
     ]
+    if table.stream.base_way:
+        header += ["drop_points", "drop_half_width"]
     for n_classes in table.at_classes:
         header += [f"A_{n_classes}_top1_percent", f"A_{n_classes}_half_width"]
         header += [f"A_{n_classes}_difference_points", f"A_{n_classes}_difference_half_width"]
@@ -215,6 +230,8 @@ def csv_text(table: SummaryTable) -> str:
             ("yes" if row.differs else "no") if compared else "",
         ]
         line += [_number(row.learn_seconds), _number(row.answer_ms), "" if row.peak_memory is None else row.peak_memory]
+        if row.drop is not None:
+            line += [_number(row.drop.mean), _number(row.drop.half_width)]
         for early, difference in zip(row.early, row.early_difference, strict=True):
             for found in (early, difference):
                 line += ["", ""] if found is None else [_number(found.mean), _number(found.half_width)]
@@ -243,29 +260,38 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
     seconds = [second for outcome in outcomes for second in outcome.learn_seconds]
     compared = has_reference and method != results.reference
     reference = results.outcomes.get(results.reference, {})
-    moments = [n_classes // results.stream.n_way * results.stream.interval for n_classes in _early(results)]
+    stream, sizes = results.stream, results.stream.task_sizes
+    moments = [stream.n_tasks - stream.classes_after[::-1].index(n_classes) for n_classes in _early(results)]
+    final, average = partial(final_accuracy, sizes=sizes), partial(average_accuracy, sizes=sizes)
+
+    def at_moments(of: Callable[[Outcome], Matrix]) -> tuple[Interval, ...]:
+        return tuple(over_sequences(partial(_after, sizes=sizes, n_tasks=t), of) for t in moments)
+
     return Row(
         method=method,
         n_sequences=len(outcomes),
-        final=over_sequences(final_accuracy, lambda outcome: outcome.top1),
-        final_top5=over_sequences(final_accuracy, lambda outcome: outcome.top5),
-        average=over_sequences(average_accuracy, lambda outcome: outcome.top1),
+        final=over_sequences(final, lambda outcome: outcome.top1),
+        final_top5=over_sequences(final, lambda outcome: outcome.top5),
+        average=over_sequences(average, lambda outcome: outcome.top1),
         forgetting=over_sequences(forgetting, lambda outcome: outcome.top1),
         bwt=over_sequences(backward_transfer, lambda outcome: outcome.top1),
         bwt_own=over_sequences(backward_transfer, lambda outcome: outcome.restricted),
-        difference=_paired(finished, reference) if compared else None,
+        difference=_paired(finished, reference, sizes) if compared else None,
         learn_seconds=float(np.mean(seconds)) if seconds else float("nan"),
         answer_ms=_answer_ms(results.stream, outcomes),
         peak_memory=max((outcome.peak_memory_bytes for outcome in outcomes), default=0) or None,  # 0: not measured
-        early=tuple(over_sequences(partial(_after, n_tasks=t), lambda outcome: outcome.top1) for t in moments),
-        early_difference=tuple(_paired(finished, reference, t) if compared else None for t in moments),
+        early=at_moments(lambda outcome: outcome.top1),
+        early_difference=tuple(_paired(finished, reference, sizes, t) if compared else None for t in moments),
+        early_top5=at_moments(lambda outcome: outcome.top5),
+        drop=over_sequences(partial(performance_drop, sizes=sizes), lambda outcome: outcome.top1)
+        if stream.base_way
+        else None,
     )
 
 
 def _answer_ms(stream: StreamSpec, outcomes: list[Outcome]) -> float:
     """After each task, the queries of all classes so far are asked, once each."""
-    groups = sum(number // stream.interval + 1 for number in range(stream.n_tasks))
-    n_asked = groups * stream.n_way * stream.n_query * len(outcomes)
+    n_asked = sum(stream.classes_after) * stream.n_query * len(outcomes)
     return 1000 * sum(sum(outcome.predict_seconds) for outcome in outcomes) / n_asked if outcomes else float("nan")
 
 
@@ -276,21 +302,23 @@ def _show_early(row: Row, place: int) -> str:
 def _early(results: Results) -> tuple[int, ...]:
     """The numbers of classes to show besides the end: those that the stream has at some time."""
     asked, stream = map(int, results.about["config"]["run"]["at_classes"]), results.stream
-    return tuple(n for n in asked if n < stream.n_labels and n % stream.n_way == 0)
+    return tuple(n for n in asked if n < stream.n_labels and n in stream.classes_after)
 
 
-def _after(R: Matrix, n_tasks: int) -> float:
-    """A_t: the mean over the first tasks, right after the last of them."""
-    return float(R[n_tasks - 1, :n_tasks].mean())
+def _after(R: Matrix, sizes: Sequence[int], n_tasks: int) -> float:
+    """A_t: the mean over the classes of the first tasks, right after the last of them."""
+    return final_accuracy(R[:n_tasks, :n_tasks], sizes)
 
 
-def _paired(finished: dict[int, Outcome], reference: dict[int, Outcome], n_tasks: int | None = None) -> Interval | None:
+def _paired(
+    finished: dict[int, Outcome], reference: dict[int, Outcome], sizes: Sequence[int], n_tasks: int | None = None
+) -> Interval | None:
     """The difference at the end (or earlier) on the sequences that both have; None where they share none."""
     shared = sorted(finished.keys() & reference.keys())
     if not shared:
         return None
     values, others = (
-        [100 * _after(of[number].top1, n_tasks or len(of[number].top1)) for number in shared]
+        [100 * _after(of[number].top1, sizes, n_tasks or len(sizes)) for number in shared]
         for of in (finished, reference)
     )
     return paired_difference(values, others)

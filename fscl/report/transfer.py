@@ -101,7 +101,7 @@ def two_sides(results: Results) -> list[TwoSides]:
 
 def _two_sides(results: Results, method: str) -> TwoSides:
     outcomes = list(results.outcomes[method].values())
-    stream = results.stream
+    stream, sizes = results.stream, results.stream.task_sizes
     groups = [1 if stream.overwrite else number // stream.interval + 1 for number in range(stream.n_tasks)]
     chances = [1 / (stream.n_way * known) for known in groups]  # just before a task whose classes are known
 
@@ -110,10 +110,10 @@ def _two_sides(results: Results, method: str) -> TwoSides:
 
     return TwoSides(
         method=method,
-        final=over_sequences(lambda outcome: final_accuracy(outcome.top1)),
-        old=over_sequences(lambda outcome: old_and_new(outcome.top1).old),
-        new=over_sequences(lambda outcome: old_and_new(outcome.top1).new),
-        harmonic=over_sequences(lambda outcome: old_and_new(outcome.top1).harmonic),
+        final=over_sequences(lambda outcome: final_accuracy(outcome.top1, sizes)),
+        old=over_sequences(lambda outcome: old_and_new(outcome.top1, sizes).old),
+        new=over_sequences(lambda outcome: old_and_new(outcome.top1, sizes).new),
+        harmonic=over_sequences(lambda outcome: old_and_new(outcome.top1, sizes).harmonic),
         forward=over_sequences(lambda outcome: forward_transfer(outcome.before, chances[: len(outcome.before)])),
         probes={side: probe_points(results, method, side) for side in probed_sides(results)},
     )
@@ -154,7 +154,7 @@ def shown_moments(results: Results) -> list[int]:
 
 def costs(results: Results) -> list[Cost]:
     """One row for each method that has finished something."""
-    n_classes = results.stream.n_way * results.stream.n_groups
+    n_classes = results.stream.n_classes
     return [_cost(method, list(results.outcomes[method].values()), n_classes) for _, method in with_outcomes(results)]
 
 

@@ -154,6 +154,11 @@ def setting(table: SummaryTable) -> str:
         return (
             f"{tasks} of {_count(stream.n_way, 'class')} that change every {period}{take_over}, from {shots} each time"
         )
+    if stream.base_way:
+        base = f"a base session of {_count(stream.base_way, 'class')} from {_count(stream.base_shot, 'example')} each"
+        return (
+            f"{base}, then {_count(stream.n_tasks - 1, 'session')} of {_count(stream.n_way, 'new class')} from {shots}"
+        )
     return f"{tasks} of {_count(stream.n_way, 'new class')}{' each' if stream.n_tasks > 1 else ''}, from {shots}"
 
 

@@ -1,0 +1,88 @@
+"""miniImageNet*: all 100 classes of miniImageNet to learn, after a base of ImageNet's other 900.
+
+Wang et al., "Few-shot Continual Learning: a Brain-inspired Approach", 2021, learn ten tasks of miniImageNet in this
+way, for which its 20 test classes would not do. Read from the ImageNet training images that you have,
+`train/<class>/*.JPEG` as the ILSVRC archive unpacks. The 100 classes are those of Ravi and Larochelle (2017).
+
+Departs from the paper: every tenth of the other classes, by name, is kept to choose the base on; and 300 images a class are
+taken unless told, the first by name.
+"""
+
+import re
+from functools import partial
+from pathlib import Path
+
+from fscl.data.imagenet_classes import MINI_IMAGENET
+from fscl.data.images import check_shape
+from fscl.data.photos import PHOTO_SIZE, PhotoSet, Progress, load_photos
+from fscl.data.pool import Splits, split_classes
+from fscl.data.tiered_imagenet import IMAGENET_FOLDERS, IMAGES_PER_CLASS, check_count, images_by_class
+from fscl.errors import DataError
+
+N_CLASSES = 1000  # of the ILSVRC training images
+CHOOSE_EVERY = 10  # of the classes that are not miniImageNet's, one in so many to choose the base on
+_WORDNET = re.compile(r"n\d{8}")
+_MINI = [name for names in MINI_IMAGENET.values() for name in names]
+
+STAR = PhotoSet(
+    name="mini-imagenet-star",
+    title="miniImageNet*",
+    folders=IMAGENET_FOLDERS,
+    archives=(),
+    parts=(("train",), (_MINI[0],)),
+    layouts="a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,",
+)
+
+
+def load_mini_imagenet_star(
+    *,
+    image_size: int = PHOTO_SIZE,
+    images_per_class: int = IMAGES_PER_CLASS,
+    path: Path | None = None,
+    progress: Progress | None = None,
+) -> Splits:
+    """Load miniImageNet's 100 classes to test on, and ImageNet's other 900 to train (810) and choose (90) the base on.
+
+    Args:
+        image_size: side to which the images are resized, in pixels.
+        images_per_class: at most as many are taken, the first by name.
+        path: the folder with train/<class>, or that holds it; else it is looked for in `FSCL_DATA` and the user's cache.
+        progress: called with the images decoded so far and their total, if they are not in the cache yet.
+    """
+    check_count(images_per_class)
+    check_shape(image_size=image_size, channels=3)
+    root = STAR.require(path)
+    folders = _class_folders(root)
+    pool = load_photos(
+        STAR.name,
+        list(folders.values()),
+        partial(images_by_class, root, list(folders), images_per_class),
+        image_size=image_size,
+        progress=progress,
+        choice=f"{images_per_class} a class",
+    )
+    others = range(len(_MINI), len(pool))
+    validation = others[::CHOOSE_EVERY]
+    return split_classes(
+        pool, train=[i for i in others if i not in validation], validation=validation, test=range(len(_MINI))
+    )
+
+
+def _class_folders(root: Path) -> dict[str, Path]:
+    """Where each class is: miniImageNet's first, then the others by name."""
+    if not root.is_dir():
+        raise DataError(
+            f"{root} is refused: miniImageNet* is read from a folder. Unpack ImageNet, and name the folder."
+        )
+    inside = root / "train" if (root / "train").is_dir() else root
+    found = {path.name: path for path in sorted(inside.iterdir()) if path.is_dir() and _WORDNET.fullmatch(path.name)}
+    missing = [name for name in _MINI if name not in found]
+    if missing or len(found) != N_CLASSES:
+        lacking = (
+            f", and {len(missing)} of miniImageNet's 100 are not among them, such as {missing[0]}" if missing else ""
+        )
+        raise DataError(
+            f"{root} is refused: it has {len(found)} classes of ImageNet, not {N_CLASSES}{lacking}. Put the whole of "
+            "ImageNet's training images there."
+        )
+    return {name: found[name] for name in (*_MINI, *(other for other in found if other not in _MINI))}
