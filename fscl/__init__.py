@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fscl.evaluation.probe import ProbeSpec, make_probe
     from fscl.evaluation.protocol import evaluate_stream
     from fscl.meta.shipped import load_base, shipped_bases
+    from fscl.nets.pretrained import pretrained_base
     from fscl.process import configure_process
     from fscl.rng import generator
 
@@ -51,6 +52,7 @@ _HOME = {
     "evaluate_stream": "evaluation.protocol",
     "load_base": "meta.shipped",
     "shipped_bases": "meta.shipped",
+    "pretrained_base": "nets.pretrained",
     "configure_process": "process",
     "generator": "rng",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "load_tiered_imagenet",
     "make_learner",
     "make_probe",
+    "pretrained_base",
     "sample_stream",
     "shipped_bases",
 ]

@@ -104,7 +104,7 @@ def train(config: ConfigName, overrides: Overrides = None, out: Out = None) -> N
 
 @app.command()
 def bases() -> None:
-    """The meta-trained networks that come with the package, and how good they are."""
+    """The meta-trained networks that come with the package, how good they are, and what else can be a base."""
     from fscl.meta.shipped import load_base_with_details, shipped_bases
 
     for name in shipped_bases():
@@ -116,6 +116,7 @@ def bases() -> None:
         for test in about["test"]:
             accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
             typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
+    typer.echo("Pretrained elsewhere: efficientnet_lite0, timm:<model name>; see docs/pretrained.md.")
 
 
 @app.command()

@@ -43,6 +43,16 @@ def test_the_configuration_of_the_data_page_is_valid():
     assert (config.base_side.name, config.data.name, config.data.image_size) == ("mini-imagenet", "cub", 64)
 
 
+def test_the_examples_of_the_page_on_pretrained_features_hold(capsys: pytest.CaptureFixture[str]):
+    _, block = python_blocks("docs/pretrained.md")  # the first needs weights that may not be here
+    exec(compile(block, "pretrained.md", "exec"), {})
+    curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    assert len(curve) == 2
+    assert curve[0] > 0.4  # of a random module; chance is 0.2
+    (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "pretrained.md").read_text(), re.DOTALL)
+    assert make_config(tomllib.loads(toml)).base.use == "efficientnet_lite0"
+
+
 def test_the_data_page_lists_every_data_set():
     rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
     assert rows == list(DATA_SETS)

@@ -60,15 +60,19 @@ from fscl.nets.norm import Statistics
 from fscl.rng import child_seed, generator
 
 MAY_LACK = ("statistics", "lost")  # parts of a state that are there only after some tasks
+HELD_STILL = {"embedding_steps": 0, "regulariser": "none"}  # for a base that has no weights to move
 FINITE_CHECK_EVERY = 50  # steps; a check each step would cost more than it tells
 
 
 class Consolidation(ContinualLearner):
-    """Slow and fast weights over a replayed memory. `methods.py` lists the named settings."""
+    """Slow and fast weights over a replayed memory. `methods.py` lists the named settings.
+
+    On a frozen pretrained base there is no embedding to move or to hold: every setting then learns the head alone.
+    """
 
     def __init__(self, network: Network, dials: Dials, *, seed: int, name: str = "consolidation") -> None:
         self.network = network.randomised(generator(seed, "random-start")) if dials.start == "random" else network
-        self.dials = dials
+        self.dials = dials if self.network.params else dials.model_copy(update=HELD_STILL)
         self.seed = seed
         self.name = name
         bounds = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
@@ -86,10 +90,8 @@ class Consolidation(ContinualLearner):
         if dials.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        if dials.memory == "generated":
-            parameter_counts(
-                dials.generator, network.spec.channels, network.spec.image_size
-            )  # refuses what does not fit
+        if dials.memory == "generated" and network.image_size is not None:
+            parameter_counts(dials.generator, network.spec.channels, network.image_size)  # refuses what does not fit
         self._said: dict[str, float] = {}
 
     @property
@@ -169,6 +171,7 @@ class Consolidation(ContinualLearner):
         apart = ("importance", "weighted")
         weights = [t for group, params in self._groups().items() if group not in apart for t in params.values()]
         importance = [*self.importance.values(), *self.weighted.values()]
+        weights += self.network.fixed.values()
         return {"weights": n_bytes(weights), "memory": self.memory.n_bytes, "importance": n_bytes(importance)}
 
     @property

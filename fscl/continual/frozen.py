@@ -32,7 +32,8 @@ class FrozenFeatures(ContinualLearner):
 
     def stored_bytes(self) -> dict[str, int]:
         own = super().stored_bytes()
-        return {**own, "weights": own["weights"] + n_bytes(self.network.params.values())}
+        base = [*self.network.params.values(), *self.network.fixed.values()]
+        return {**own, "weights": own["weights"] + n_bytes(base)}
 
     def predict(self, images: Tensor) -> Tensor:
         self._check_can_predict()

@@ -156,7 +156,9 @@ def scatter_ratio(features: Tensor, labels: Tensor) -> float | None:
 
 def fisher_along_task(learner: Consolidation, task: Task, steps: Sequence[int]) -> tuple[FisherPoint, ...]:
     """Fisher information after so many steps of the task, learned first of all by a fresh learner like this one."""
-    points = []
+    points: list[FisherPoint] = []
+    if not learner.network.params:
+        return ()  # a frozen base has no weights whose information could be taken
     for step in sorted({min(step, learner.dials.steps) for step in steps}):
         # a copy is not checked, so that 0 steps can be had; what would be remembered has no part in the first task
         dials = learner.dials.model_copy(update={"steps": step, "memory": "shots"})

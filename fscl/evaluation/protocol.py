@@ -4,6 +4,7 @@ The learner gets support sets only. Queries stay here.
 """
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
+from fscl.evaluation.seen import SeenBefore, seen_before
 from fscl.nets.work import counted_work
 
 
@@ -87,11 +89,16 @@ def evaluate_stream(
 ) -> StreamResult:
     """Learn every task of `stream` in turn; after each, score the queries of all tasks so far.
 
+    A base that has seen the data before gives a `SeenBefore` warning.
+
     Args:
         probes: by name, what to probe the learner with along the way; see probe.py.
         on_task: called with the number of tasks done.
         on_learned: called with the number of tasks learned, from 0 on, and the learner, which it must not change.
     """
+    warning = seen_before(learner.starting_point(), pool.name)
+    if warning is not None:
+        warnings.warn(warning, SeenBefore, stacklevel=2)
     n_tasks = len(stream)
     top1, top5, restricted = (np.full((n_tasks, n_tasks), np.nan) for _ in range(3))
     n_labels = stream.spec.n_labels

@@ -7,6 +7,7 @@ from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
+from fscl.evaluation.seen import has_seen_classes
 from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
 from fscl.meta.base import EmbeddingLearner
@@ -14,6 +15,8 @@ from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import OnValidation, TrainedBase, episode_accuracy, meta_train
 from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.pretrained import PretrainedNetwork
+from fscl.nets.sources import is_pretrained_name
 from fscl.process import configure_process
 from fscl.rng import child_seed
 
@@ -35,7 +38,7 @@ def obtain_base(
     if config.base.use is not None:
         _say_how_to_make(config.base.use)
         network, about = load_base_with_details(config.base.use)
-        reporter.say(f"Base: {describe_base(config, about)}.")
+        reporter.say(f"Base: {describe_base(config, network, about)}.")
         return network, about
     trained, about = train_base(config, splits, checkpoint, reporter, on_validation=on_validation)
     return trained.network, about
@@ -51,13 +54,17 @@ def _say_how_to_make(use: str) -> None:
         )
 
 
-def describe_base(config: Config, about: dict[str, Any]) -> str:
-    """Where the base comes from, for people."""
+def describe_base(config: Config, network: Network, about: dict[str, Any]) -> str:
+    """Where the base comes from, for people; and whether it has seen the classes of the stream before."""
     summary = about.get("summary", "no details")
+    if has_seen_classes(network, config.data.name):
+        summary += f" (all classes of {config.data.name} are among what they have seen)"
     if config.base.use is None:
         return f"meta-trained for this run: {summary}"
     if config.base.use in shipped_bases():
         return f"{config.base.use}, which comes with the package: {summary}"
+    if is_pretrained_name(config.base.use):
+        return f"{config.base.use}: {summary}"
     return f"{Path(config.base.use).name}, from a file: {summary}"
 
 
@@ -118,6 +125,11 @@ def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, An
     if config.base.start is None:
         return None, {}
     network, about = load_base_with_details(config.base.start)
+    if isinstance(network, PretrainedNetwork):
+        raise ConfigError(
+            f"base.start = {config.base.start!r} is a pretrained base, and meta-training begins from its own. Use it "
+            "as it is with base.use."
+        )
     for pool in (splits.validation, splits.test):
         _refuse_shared(config.base_side, about, "train_classes", pool, "the network to start from was trained")
     _refuse_shared(config.base_side, about, "validation_classes", splits.test, "the network to start from was chosen")

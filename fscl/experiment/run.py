@@ -29,11 +29,13 @@ from fscl.experiment.base import (
     refuse_other_base_side,
 )
 from fscl.experiment.config import Config
+from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.watch import watch_meta_training
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
+from fscl.nets.sources import load_network
 from fscl.process import configure_process
 from fscl.rng import generator
 from fscl.storage import digest, tensor_digest
@@ -73,12 +75,13 @@ def run_experiment(
         check_base_side(config, base_side, pool, splits.known)
         record.refuse_strays()
         if record.network_path.exists():
-            network, origin = Network.load(record.network_path)
+            network, origin = load_network(record.network_path)
         else:
             watch = watch_meta_training(config, base_side, record.watched_path)
             network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
             network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
             refuse_other_base_side(config, origin)
+        check_pretrained(config, network, reporter)
         refuse_leak(config, origin, pool, splits.known)
         record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
         network.save(record.network_path, origin)
@@ -115,7 +118,7 @@ def _about(
             "hash": tensor_digest(network.tensors()),
             "spec": network.spec.model_dump(mode="json"),
             "origin": digest(origin),
-            "summary": describe_base(config, origin),
+            "summary": describe_base(config, network, origin),
         },
         "streams": [stream.content_hash for stream in streams],
     }

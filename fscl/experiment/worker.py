@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from multiprocessing.queues import Queue
@@ -23,11 +24,13 @@ from fscl.evaluation.inspected import save_found
 from fscl.evaluation.inspection import Inspector
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
+from fscl.evaluation.seen import SeenBefore
 from fscl.experiment.config import Config
 from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.sheet import save_sheet
 from fscl.nets.network import Network
+from fscl.nets.sources import load_network
 from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
 
@@ -49,6 +52,7 @@ def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
     global _orders
     configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and decides
+    warnings.simplefilter("ignore", SeenBefore)  # the parent has said it
     _die_with_parent()
     _warm_up()
     _orders = _Orders(config, RunRecord(folder), ticks)
@@ -57,7 +61,7 @@ def begin(config: Config, folder: Path, ticks: "Queue[float]") -> None:
 @cache
 def _material(orders: _Orders) -> tuple[Splits, Network]:
     """Data and base, loaded with the first cell, so that what is wrong with them is told as an error of that cell."""
-    return load_splits(orders.config.data), Network.load(orders.record.network_path)[0]
+    return load_splits(orders.config.data), load_network(orders.record.network_path)[0]
 
 
 def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fscl.errors import unknown_name
 from fscl.nets.network import Network
+from fscl.nets.sources import LITE0, is_pretrained_name, load_network, named_base
 
 _WEIGHTS = Path(__file__).parent / "weights"
 
@@ -18,17 +19,21 @@ def shipped_bases() -> dict[str, Path]:
 
 
 def load_base(name_or_path: str | Path) -> Network:
-    """A meta-trained network: one that comes with the package, by name, or a file written by `fscl train`."""
+    """A base: one that comes with the package, by name; a file written by `fscl train`; or a pretrained one (sources.py)."""
     return load_base_with_details(name_or_path)[0]
 
 
 def load_base_with_details(name_or_path: str | Path) -> tuple[Network, dict[str, Any]]:
     """As `load_base`, with what the file says of its origin."""
     bases = shipped_bases()
+    if is_pretrained_name(str(name_or_path)):
+        return named_base(str(name_or_path))
     path = bases.get(str(name_or_path), Path(name_or_path))
     if path.suffix != ".safetensors":
-        raise unknown_name("base", str(name_or_path), [*bases, "a path to a .safetensors file"])
-    network, about = Network.load(path)
+        raise unknown_name(
+            "base", str(name_or_path), [*bases, LITE0, "timm:<model name>", "a path to a .safetensors file"]
+        )
+    network, about = load_network(path)
     if isinstance(about.get("test"), dict):
         about["test"] = [about["test"]]  # bases were tested on one size of episode at first
     return network, about

@@ -128,6 +128,16 @@ class Network:
         return _skeleton(self.spec).n_features
 
     @property
+    def image_size(self) -> int | None:
+        """The side of the images that it takes; None where any will do."""
+        return self.spec.image_size
+
+    @property
+    def fixed(self) -> Params:
+        """Weights that no learner can move; none, unless the base was made elsewhere (pretrained.py)."""
+        return {}
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type of the weights, and so of all arithmetic."""
         return next(iter(self.params.values())).dtype
@@ -208,7 +218,13 @@ class Network:
     @classmethod
     def load(cls, path: Path) -> tuple["Network", dict[str, Any]]:
         """Read a network and its details."""
-        tensors, details = load_tensors(path, "network")
+        return cls.restored(path, *load_tensors(path, "network"))
+
+    @classmethod
+    def restored(
+        cls, path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any]
+    ) -> tuple["Network", dict[str, Any]]:
+        """As `load`, from what the file at `path` holds."""
         groups: dict[str, Params] = {"params": {}, "head": {}, "statistics": {}}
         for name, tensor in tensors.items():
             group, _, key = name.partition("/")

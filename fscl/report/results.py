@@ -14,7 +14,7 @@ from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
 from fscl.experiment.confused import MOST_PAIRS, Confusion, load_confusions
 from fscl.experiment.record import Cell, RunRecord
-from fscl.nets.network import NetworkSpec
+from fscl.nets.sources import ANY_SPEC
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_SHEET_BYTES = 4 * 2**20
@@ -70,7 +70,7 @@ def read_results(record: RunRecord) -> Results:
     about, cells = record.about(), record.cells()
     try:
         about["config"] = config = Config.model_validate(about["config"]).resolved()
-        NetworkSpec.model_validate(about["base"]["spec"])
+        ANY_SPEC.validate_python(about["base"]["spec"])
         methods, n_sequences = tuple(map(str, config["run"]["methods"])), int(config["run"]["n_sequences"])
         outcomes = {
             method: {

@@ -1,0 +1,44 @@
+"""What pretrained weights have seen before: figures on it are not figures on new classes, and say so wherever they go.
+
+Weights trained on ImageNet have seen every class of miniImageNet and tieredImageNet, test classes included. Of CUB's
+kinds of birds ImageNet has some, and a few of the photographs are in both.
+"""
+
+from fscl.data.cub import CUB
+from fscl.data.mini_imagenet import MINI
+from fscl.data.sets import share_names
+from fscl.nets.network import Network
+from fscl.nets.pretrained import PretrainedNetwork
+
+
+class SeenBefore(UserWarning):
+    """A base meets data that its weights were trained on."""
+
+
+def has_seen_classes(network: Network, data: str) -> bool:
+    """Whether the base was trained on all classes of a data set, or of a pool such as "mini-imagenet (test)"."""
+    return _has_seen_imagenet(network) and share_names({"name": _set(data)}, {"name": MINI.name})
+
+
+def seen_before(network: Network, data: str) -> str | None:
+    """The warning that figures of this base on this data need; None where there is nothing to warn of."""
+    if has_seen_classes(network, data):
+        return (
+            f"Warning: the base has seen ImageNet, and with it every class of {_set(data)}, test classes included. Its "
+            "figures here do not measure the learning of new classes, and compare with no base that has not seen them."
+        )
+    if _has_seen_imagenet(network) and _set(data) == CUB.name:
+        return (
+            "Warning: the base has seen ImageNet, which has birds too, some of CUB's kinds and a few of its photographs "
+            "among them. Its figures here compare with no base that has not."
+        )
+    return None
+
+
+def _has_seen_imagenet(network: Network) -> bool:
+    return isinstance(network, PretrainedNetwork) and network.spec.seen == "imagenet"
+
+
+def _set(data: str) -> str:
+    """Pools are called after their data set: "cub (test)" is of "cub"."""
+    return data.partition(" (")[0]

