@@ -42,6 +42,7 @@ from fscl.continual.regularisers import (
 )
 from fscl.data.augment import Variation, jittered, varied, view
 from fscl.data.pool import Examples
+from fscl.device import autocast
 from fscl.errors import Divergence
 from fscl.nets.fast import (
     Params,
@@ -75,7 +76,7 @@ class Consolidation(ContinualLearner):
         self.n_tasks = 0
         self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
-        self.slow_head: Params = empty_head(network.n_features, network.dtype)
+        self.slow_head: Params = empty_head(network.n_features, network.dtype, network.device)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
         self.importance: Params = {}
@@ -97,6 +98,7 @@ class Consolidation(ContinualLearner):
 
     def learn_task(self, support: Examples) -> None:
         self._check_support(support)
+        support = Examples(support.images.to(self.network.device), support.labels.cpu())
         n_classes = max(self.n_classes, int(support.labels.max()) + 1)
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
@@ -179,7 +181,7 @@ class Consolidation(ContinualLearner):
         size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
+        return ReplaySet(x, both.images, both.labels.to(x.device), torch.unique(support.labels), size, order)
 
     def _shown(self, support: Examples) -> Examples:
         """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""
@@ -207,7 +209,9 @@ class Consolidation(ContinualLearner):
             images = replay.images if chosen is None else replay.images[chosen]
             images = varied(images, Variation(flip=self.dials.mirror), replay.order)
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
-        return self._loss(self.network.features(x, fast), y, fast_head)
+        with autocast(self.dials.autocast):
+            features = self.network.features(x, fast)
+        return self._loss(features, y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
         if self.dials.objective == "leave_one_out":
@@ -276,7 +280,7 @@ class Consolidation(ContinualLearner):
             slow = trainable_copy(self.slow)
             shown = self._shown(support)
             features = self.network.features(self.network.to_input(shown.images), slow)
-            loss = self._loss(features, shown.labels, slow_head)
+            loss = self._loss(features, shown.labels.to(features.device), slow_head)
             new = {} if loss is None else gradient_sizes(loss, slow)
             tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
             gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
@@ -355,7 +359,7 @@ class Consolidation(ContinualLearner):
         def group(part: str) -> Params:
             prefix = f"{part}/"
             found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(prefix)}
-            return {key.removeprefix(prefix): tensor.clone() for key, tensor in found.items()}
+            return {key.removeprefix(prefix): t.to(self.network.device, copy=True) for key, t in found.items()}
 
         def weights(part: str) -> Params:
             found = group(part)
@@ -391,7 +395,7 @@ def _grown(lost: Params, n_classes: int) -> Params:
 
 def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> Params:
     """With the features of the replayed shots that were not kept."""
-    gone = torch.ones(len(labels), dtype=torch.bool)
+    gone = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
     gone[kept] = False
     if not bool(gone.any()):
         return lost
