@@ -408,5 +408,6 @@ def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> 
 
 def _ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
     """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
-    above, below = (torch.stack([grad.norm() for grad in grads.values()]).norm() for grads in (pulled, by_loss))
+    norm = torch.linalg.vector_norm  # Tensor.norm takes a deprecated route on mps
+    above, below = (norm(torch.stack([norm(grad) for grad in grads.values()])) for grads in (pulled, by_loss))
     return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))
