@@ -38,7 +38,11 @@ SIGNALLED = 130  # typer's exit code after Ctrl-C
 ConfigName = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped configuration by name, or a .toml file.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as stream.n_tasks=5.")]
 Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes, one thread each. Default: the number of cores.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes, one thread each. Default: the number of cores; on a GPU, 1.")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps: where everything is computed. Default: cpu.")]
+Autocast = Annotated[bool, typer.Option("--autocast", help="Train embeddings in bfloat16 where torch thinks it safe.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -75,6 +79,8 @@ def run(
     overrides: Overrides = None,
     out: Out = None,
     workers: Workers = None,
+    device: Device = None,
+    autocast: Autocast = False,
     part: Annotated[str | None, typer.Option(help="One part alone of a configuration that has several.")] = None,
     reuse: Annotated[
         list[Path] | None,
@@ -84,19 +90,25 @@ def run(
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
     from fscl.experiment.config import load_plan
 
-    plan = load_plan(config, overrides or [])
+    plan = load_plan(config, [*(overrides or []), *_where(device, autocast)])
     for each, folder in plan.folders(out, part):
         _run(each, folder, workers, reuse or [])
 
 
 @app.command()
-def train(config: ConfigName, overrides: Overrides = None, out: Out = None) -> None:
+def train(
+    config: ConfigName,
+    overrides: Overrides = None,
+    out: Out = None,
+    device: Device = None,
+    autocast: Autocast = False,
+) -> None:
     """Meta-train a base network. A killed training is continued by the same command."""
     from fscl.experiment.base import train_and_test
     from fscl.experiment.config import load_config
     from fscl.experiment.progress import Reporter
 
-    resolved = load_config(config, overrides or [])
+    resolved = load_config(config, [*(overrides or []), *_where(device, autocast)])
     path, lines = train_and_test(resolved, out or Path("bases") / resolved.name, Reporter())
     for line in [*lines, str(path)] if lines else []:
         typer.echo(line)
@@ -216,6 +228,11 @@ def data_fetch(name: str) -> None:
     from fscl.data.sets import fetch
 
     typer.echo(str(fetch(name)))
+
+
+def _where(device: str | None, autocast: bool) -> list[str]:
+    """The two options as the keys of a configuration that they stand for."""
+    return [*([] if device is None else [f"device={device}"]), *(["autocast=true"] if autocast else [])]
 
 
 def _run(config: "Config", folder: Path, workers: int | None, reuse: "Sequence[Path]" = ()) -> None:

@@ -80,8 +80,8 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
 def save_tensors(
     path: Path, kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None
 ) -> None:
-    """Write named tensors and a JSON value `details` as one safetensors file."""
-    plain = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    """Write named tensors, wherever they are, and a JSON value `details` as one safetensors file."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "kind": kind,
         "schema": SCHEMA,
@@ -116,7 +116,7 @@ def tensor_digest(tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of names, shapes, types and values."""
     sha = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous()
+        tensor = tensors[name].detach().cpu().contiguous()
         sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         sha.update(tensor.flatten().view(torch.uint8).numpy().data)
     return sha.hexdigest()[:32]

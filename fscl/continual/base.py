@@ -35,11 +35,14 @@ class ContinualLearner(ABC):
 
     @abstractmethod
     def learn_task(self, support: Examples) -> None:
-        """Learn one more task, keeping what earlier tasks taught. `support` is neither changed nor kept by reference."""
+        """Learn one more task, keeping what earlier tasks taught.
+
+        `support` is neither changed nor kept by reference, and may be on the CPU or on the learner's device.
+        """
 
     @abstractmethod
     def predict(self, images: Tensor) -> Tensor:
-        """Scores (n, n_classes) of uint8 images; the largest wins. Each image is judged alone."""
+        """Scores (n, n_classes) of uint8 images, on the learner's device; the largest wins. Each image is judged alone."""
 
     @abstractmethod
     def starting_point(self) -> Network:
@@ -60,7 +63,7 @@ class ContinualLearner(ABC):
 
     @abstractmethod
     def restore(self, state: LearnerState) -> None:
-        """Go back to a state of a learner with the same settings and network."""
+        """Go back to a state of a learner with the same settings and network; it may come from another device."""
 
     def _check_support(self, support: Examples) -> None:
         """Refuse what cannot be learned, before anything changes."""
@@ -72,11 +75,12 @@ class ContinualLearner(ABC):
             raise DataError(
                 f"a task needs one label an image, but has {len(support.images)} and {len(support.labels)}."
             )
-        new = sorted({int(label) for label in support.labels if label >= self.n_classes})
-        if bool((support.labels < 0).any()) or new != list(range(self.n_classes, self.n_classes + len(new))):
+        labels = set(support.labels.tolist())
+        new = sorted(label for label in labels if label >= self.n_classes)
+        if min(labels) < 0 or new != list(range(self.n_classes, self.n_classes + len(new))):
             raise DataError(
                 f"labels are numbered from 0 in order of arrival: the next new one is {self.n_classes}, but the task has "
-                f"{sorted(set(support.labels.tolist()))}."
+                f"{sorted(labels)}."
             )
 
     def _check_can_predict(self) -> None:

@@ -43,6 +43,7 @@ from fscl.continual.regularisers import (
 )
 from fscl.data.augment import Variation, jittered, varied, view
 from fscl.data.pool import Examples
+from fscl.device import autocast
 from fscl.errors import Divergence
 from fscl.nets.fast import (
     Params,
@@ -80,7 +81,7 @@ class Consolidation(ContinualLearner):
         self.n_tasks = 0
         self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
-        self.slow_head: Params = empty_head(network.n_features, network.dtype)
+        self.slow_head: Params = empty_head(network.n_features, network.dtype, network.device)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
         self.importance: Params = {}
@@ -100,6 +101,7 @@ class Consolidation(ContinualLearner):
 
     def learn_task(self, support: Examples) -> None:
         self._check_support(support)
+        support = Examples(support.images.to(self.network.device), support.labels.cpu())
         n_classes = max(self.n_classes, int(support.labels.max()) + 1)
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
@@ -183,7 +185,7 @@ class Consolidation(ContinualLearner):
         size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        return ReplaySet(x, both.images, both.labels, torch.unique(support.labels), size, order)
+        return ReplaySet(x, both.images, both.labels.to(x.device), torch.unique(support.labels), size, order)
 
     def _shown(self, support: Examples) -> Examples:
         """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""
@@ -211,7 +213,9 @@ class Consolidation(ContinualLearner):
             images = replay.images if chosen is None else replay.images[chosen]
             images = varied(images, Variation(flip=self.dials.mirror), replay.order)
             x = self.network.to_input(jittered(images, self.dials.jitter, replay.order))
-        return self._loss(self.network.features(x, fast, statistics=self._learned_with), y, fast_head)
+        with autocast(self.dials.autocast):
+            features = self.network.features(x, fast, statistics=self._learned_with)
+        return self._loss(features, y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
         if self.dials.objective == "leave_one_out":
@@ -288,7 +292,7 @@ class Consolidation(ContinualLearner):
             shown = self._shown(support)
             x = self.network.to_input(shown.images)
             features = self.network.features(x, slow, statistics=self._learned_with)
-            loss = self._loss(features, shown.labels, slow_head)
+            loss = self._loss(features, shown.labels.to(features.device), slow_head)
             new = {} if loss is None else gradient_sizes(loss, slow)
             tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
             gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
@@ -367,7 +371,7 @@ class Consolidation(ContinualLearner):
         def group(part: str) -> Params:
             prefix = f"{part}/"
             found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(prefix)}
-            return {key.removeprefix(prefix): tensor.clone() for key, tensor in found.items()}
+            return {key.removeprefix(prefix): t.to(self.network.device, copy=True) for key, t in found.items()}
 
         def weights(part: str) -> Params:
             found = group(part)
@@ -403,7 +407,7 @@ def _grown(lost: Params, n_classes: int) -> Params:
 
 def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> Params:
     """With the features of the replayed shots that were not kept."""
-    gone = torch.ones(len(labels), dtype=torch.bool)
+    gone = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
     gone[kept] = False
     if not bool(gone.any()):
         return lost
@@ -416,5 +420,6 @@ def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> 
 
 def _ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
     """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
-    above, below = (torch.stack([grad.norm() for grad in grads.values()]).norm() for grads in (pulled, by_loss))
+    norm = torch.linalg.vector_norm  # Tensor.norm takes a deprecated route on mps
+    above, below = (norm(torch.stack([norm(grad) for grad in grads.values()])) for grads in (pulled, by_loss))
     return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))

@@ -40,6 +40,7 @@ class Dials(BaseModel):
         memory: what is replayed: the "shots" themselves, or images that a "generated" class leaves behind.
         memory_per_class, memory_images, memory_bytes: bounds on it; "all" or a number, 0 for no replay.
         generator: how images are generated, where they are.
+        autocast: the embedding moves by features computed in bfloat16 where torch thinks it safe; answers are not.
         start: "base" begins at the meta-trained weights, "random" at fresh ones.
     """
 
@@ -73,12 +74,13 @@ class Dials(BaseModel):
     memory_bytes: Count | Literal["all"] = "all"
     generator: GeneratorSpec = GeneratorSpec()
     start: Literal["base", "random"] = "base"
+    autocast: bool = False
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without keys that came later and are not used: what is known of earlier runs stays as it is."""
         content: dict[str, Any] = write(self)
-        unused = {"mirror": False, "statistics": "replay"}
+        unused = {"mirror": False, "statistics": "replay", "autocast": False}
         return {key: value for key, value in content.items() if key not in unused or value != unused[key]}
 
     @property

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fscl.continual.base import LearnerState, expect_keys
-from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, no_classes
+from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.device import exact_device
 from fscl.nets.network import Network
 
 
@@ -23,8 +24,8 @@ class Discriminant(FrozenFeatures):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        self.sums, self.counts = no_classes(network.n_features, torch.float64)
-        self.moment = torch.zeros(network.n_features, network.n_features, dtype=torch.float64)
+        self.sums, self.counts = no_classes(network.n_features, torch.float64, exact_device(network.device))
+        self.moment = self.sums.new_zeros(network.n_features, network.n_features)
         self.weights, self.bias = discriminant_weights(self.moment, self.sums, self.counts)
 
     @property
@@ -32,14 +33,14 @@ class Discriminant(FrozenFeatures):
         return len(self.counts)
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        exact = features.double()
-        sums, counts = add_to_classes(self.sums, self.counts, exact, labels)
-        moment = self.moment + exact.T @ exact
+        doubles = exact(features)
+        sums, counts = add_to_classes(self.sums, self.counts, doubles, labels)
+        moment = self.moment + doubles.T @ doubles
         weights, bias = discriminant_weights(moment, sums, counts)
         self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
 
     def score_features(self, features: Tensor) -> Tensor:
-        return (features.double() @ self.weights.T + self.bias).to(features.dtype)
+        return (exact(features) @ self.weights.T + self.bias).to(features.dtype).to(features.device)
 
     def state(self) -> LearnerState:
         tensors = {"sums": self.sums.clone(), "counts": self.counts.clone(), "moment": self.moment.clone()}
@@ -47,7 +48,7 @@ class Discriminant(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"sums", "counts", "moment"}, "discriminant")
-        sums, counts, moment = (state.tensors[name].clone() for name in ("sums", "counts", "moment"))
+        sums, counts, moment = copied(state, self.sums.device, "sums", "counts", "moment")
         weights, bias = discriminant_weights(moment, sums, counts)
         self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
 
@@ -72,7 +73,7 @@ def shrunk_covariance(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor | 
         return None
     covariance = scatter / freedom
     shrinkage = oas_shrinkage(covariance, freedom)
-    target = covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=covariance.dtype)
+    target = covariance.trace() / len(covariance) * torch.eye(len(covariance)).to(covariance)
     return (1 - shrinkage) * covariance + shrinkage * target
 
 

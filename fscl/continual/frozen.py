@@ -9,8 +9,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner, n_bytes
+from fscl.continual.base import ContinualLearner, LearnerState, n_bytes
 from fscl.data.pool import Examples
+from fscl.device import exact_device
 from fscl.nets.fast import class_sums
 from fscl.nets.network import Network
 
@@ -25,7 +26,8 @@ class FrozenFeatures(ContinualLearner):
 
     def learn_task(self, support: Examples) -> None:
         self._check_support(support)
-        self.learn_features(self.network.embed(support.images), support.labels)
+        features = self.network.embed(support.images)
+        self.learn_features(features, support.labels.to(features.device))
 
     def starting_point(self) -> Network:
         return self.network  # a value, and the same for ever
@@ -50,13 +52,23 @@ class FrozenFeatures(ContinualLearner):
 
 def add_to_classes(sums: Tensor, counts: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """New class sums and counts with the features of one more task in them, longer if it brings new classes."""
-    n_known = len(counts)
+    n_known, labels = len(counts), labels.to(features.device)
     new_sums, new_counts = class_sums(features, labels, max(n_known, int(labels.max()) + 1))
     new_sums[:n_known] += sums
     new_counts[:n_known] += counts
     return new_sums, new_counts
 
 
-def no_classes(n_features: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def no_classes(n_features: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """The sums and counts to start from."""
-    return torch.zeros(0, n_features, dtype=dtype), torch.zeros(0, dtype=torch.int64)
+    return torch.zeros(0, n_features, dtype=dtype, device=device), torch.zeros(0, dtype=torch.int64, device=device)
+
+
+def exact(features: Tensor) -> Tensor:
+    """In double precision, on their device or, where that has none, on the CPU."""
+    return features.to(exact_device(features.device)).double()
+
+
+def copied(state: LearnerState, device: torch.device, *names: str) -> tuple[Tensor, ...]:
+    """Tensors of a state by name, as copies on a device."""
+    return tuple(state.tensors[name].to(device, copy=True) for name in names)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from fscl.continual.base import LearnerState, expect_keys
-from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, no_classes
+from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.device import exact_device
 from fscl.nets.network import Network
 
 
@@ -25,21 +26,21 @@ class GaussianHead(FrozenFeatures):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        self.sums, self.counts = no_classes(network.n_features, torch.float64)
-        self.squares = torch.zeros(network.n_features, dtype=torch.float64)
+        self.sums, self.counts = no_classes(network.n_features, torch.float64, exact_device(network.device))
+        self.squares = self.sums.new_zeros(network.n_features)
 
     @property
     def n_classes(self) -> int:
         return len(self.counts)
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        exact = features.double()
-        sums, counts = add_to_classes(self.sums, self.counts, exact, labels)
-        self.sums, self.counts, self.squares = sums, counts, self.squares + exact.square().sum(0)
+        doubles = exact(features)
+        sums, counts = add_to_classes(self.sums, self.counts, doubles, labels)
+        self.sums, self.counts, self.squares = sums, counts, self.squares + doubles.square().sum(0)
 
     def score_features(self, features: Tensor) -> Tensor:
         means, variances = predictive(self.squares, self.sums, self.counts)
-        return log_density(features.double(), means, variances).to(features.dtype)
+        return log_density(exact(features), means, variances).to(features.dtype).to(features.device)
 
     def state(self) -> LearnerState:
         tensors = {"sums": self.sums.clone(), "counts": self.counts.clone(), "squares": self.squares.clone()}
@@ -47,7 +48,7 @@ class GaussianHead(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"sums", "counts", "squares"}, "gaussian head")
-        self.sums, self.counts, self.squares = (state.tensors[name].clone() for name in ("sums", "counts", "squares"))
+        self.sums, self.counts, self.squares = copied(state, self.sums.device, "sums", "counts", "squares")
 
 
 def predictive(squares: Tensor, sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

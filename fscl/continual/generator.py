@@ -78,7 +78,8 @@ def generate(images: Tensor, spec: GeneratorSpec, *, seed: int) -> Tensor:
     shots = images.float().div_(127.5).sub_(1)
     weights = _train(shots, spec, seed)
     with torch.no_grad():
-        made = _make(weights, torch.randn(spec.images_per_class, spec.latent, generator=_random(seed, "samples")))
+        latents = torch.randn(spec.images_per_class, spec.latent, generator=_random(seed, "samples"))
+        made = _make(weights, latents.to(shots.device))
     _refuse_divergence(made, spec, spec.steps)  # the last step may have been the one too far
     return made.add_(1).mul_(127.5).round_().to(torch.uint8)
 
@@ -90,7 +91,7 @@ def gradient_penalty(
 
     The critic scores each image alone. The penalty can be differentiated with respect to the critic's weights.
     """
-    where = torch.rand(len(real), 1, 1, 1, generator=generator, dtype=real.dtype)
+    where = torch.rand(len(real), 1, 1, 1, generator=generator, dtype=real.dtype).to(real.device)
     between = torch.lerp(fake.detach(), real, where).requires_grad_()
     (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     norms: Tensor = torch.linalg.vector_norm(slope.flatten(1), dim=1)
@@ -100,7 +101,9 @@ def gradient_penalty(
 def _train(shots: Tensor, spec: GeneratorSpec, seed: int) -> list[Tensor]:
     """The weights of a generator of images like the shots, which are floats in [-1, 1]."""
     random = _random(seed, "weights")
-    makers, critics = ([_fresh(shape, random) for shape in shapes] for shapes in _shapes(spec, *shots.shape[1:3]))
+    makers, critics = (
+        [_fresh(shape, random, shots.device) for shape in shapes] for shapes in _shapes(spec, *shots.shape[1:3])
+    )
     maker_adam, critic_adam = (torch.optim.Adam(w, spec.learning_rate, spec.betas) for w in (makers, critics))
     batches, noise, between = (_random(seed, name) for name in ("batches", "noise", "between"))
 
@@ -108,7 +111,7 @@ def _train(shots: Tensor, spec: GeneratorSpec, seed: int) -> list[Tensor]:
         return _score(critics, x)
 
     def latents() -> Tensor:
-        return torch.randn(spec.batch_size, spec.latent, generator=noise)
+        return torch.randn(spec.batch_size, spec.latent, generator=noise).to(shots.device)
 
     for step in range(spec.steps):
         for _ in range(spec.critic_steps):
@@ -166,8 +169,8 @@ def _shapes(spec: GeneratorSpec, channels: int, image_size: int) -> tuple[list[S
     )
 
 
-def _fresh(shape: Shape, random: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=random).mul_(WEIGHT_SCALE).requires_grad_()
+def _fresh(shape: Shape, random: torch.Generator, device: torch.device) -> Tensor:
+    return torch.randn(shape, generator=random).mul_(WEIGHT_SCALE).to(device).requires_grad_()
 
 
 def _step(optimiser: torch.optim.Optimizer, weights: Sequence[Tensor], loss: Tensor) -> None:

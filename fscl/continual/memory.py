@@ -1,6 +1,7 @@
 """The replay memory: shots of earlier tasks, kept as uint8 images, within bounds that are never exceeded."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ class ReplaySet:
     """What a task is learned from: network inputs with their images and labels, and how batches are drawn.
 
     Attributes:
-        own: the classes of the task itself.
+        own: the classes of the task itself, on the CPU.
         batch_size: images in a batch at most.
         order: draws the batches, and whatever else is random in learning the task.
     """
@@ -27,27 +28,35 @@ class ReplaySet:
     batch_size: int
     order: torch.Generator
 
+    @cached_property
+    def labels(self) -> Tensor:
+        """`y` on the CPU, where batches are drawn, whatever the device."""
+        return self.y.cpu()
+
     def batch(self) -> Tensor | None:
         """Positions of the next batch: whole classes in random order, the task's own first; None for everything.
 
         Of a task that is larger than a batch, as many images of every class as there is room for, drawn anew each time.
         """
-        if self.batch_size >= len(self.y):
-            return None
-        if int(torch.isin(self.y, self.own).sum()) > self.batch_size:
-            shuffled = torch.randperm(len(self.y), generator=self.order)
-            return shuffled[balanced(self.y[shuffled], None, self.batch_size)]
-        turn = torch.randperm(int(self.y.max()) + 1, generator=self.order)
+        return None if self.batch_size >= len(self.labels) else self._drawn(self.labels).to(self.y.device)
+
+    def _drawn(self, labels: Tensor) -> Tensor:
+        if int(torch.isin(labels, self.own).sum()) > self.batch_size:
+            shuffled = torch.randperm(len(labels), generator=self.order)
+            return shuffled[balanced(labels[shuffled], None, self.batch_size)]
+        turn = torch.randperm(int(labels.max()) + 1, generator=self.order)
         turn[self.own] -= len(turn)
-        in_turn = torch.argsort(turn[self.y], stable=True)
-        if turn[self.y[in_turn[self.batch_size]]] == turn[self.y[in_turn[self.batch_size - 1]]]:
-            cut = turn[self.y[in_turn[self.batch_size]]]  # the class in which the batch would end: left out as a whole
-            return in_turn[: int((turn[self.y] < cut).sum())]
+        in_turn = torch.argsort(turn[labels], stable=True)
+        if turn[labels[in_turn[self.batch_size]]] == turn[labels[in_turn[self.batch_size - 1]]]:
+            cut = turn[labels[in_turn[self.batch_size]]]  # the class in which the batch would end: left out as a whole
+            return in_turn[: int((turn[labels] < cut).sum())]
         return in_turn[: self.batch_size]
 
 
 class ReplayMemory:
     """Keeps the first images of each class, as many of every class as the bounds allow.
+
+    Images stay on the device that they come on; labels are always on the CPU, where it is decided what is kept.
 
     Args:
         per_class: images of one class at most; all of them if None, nothing if 0.
@@ -102,7 +111,7 @@ class ReplayMemory:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Hold what `tensors` returned."""
-        self.stored = Examples(tensors["images"], tensors["labels"]) if tensors else None
+        self.stored = Examples(tensors["images"], tensors["labels"].cpu()) if tensors else None
 
     def _room(self, bytes_each: int) -> int | None:
         """How many images fit in all; None for any number."""

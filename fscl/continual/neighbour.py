@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fscl.continual.base import LearnerState, expect_keys, n_bytes
-from fscl.continual.frozen import FrozenFeatures
+from fscl.continual.frozen import FrozenFeatures, copied
 from fscl.nets.network import Network
 
 
@@ -17,8 +17,8 @@ class NearestNeighbour(FrozenFeatures):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        self.features = torch.zeros(0, network.n_features)
-        self.labels = torch.zeros(0, dtype=torch.int64)
+        self.features = torch.zeros(0, network.n_features, device=network.device)
+        self.labels = torch.zeros(0, dtype=torch.int64, device=network.device)
 
     @property
     def n_classes(self) -> int:
@@ -34,7 +34,7 @@ class NearestNeighbour(FrozenFeatures):
     def score_features(self, features: Tensor) -> Tensor:
         # the other modes of cdist take another route for large batches, and so give other last bits
         nearness = -torch.cdist(features, self.features, compute_mode="donot_use_mm_for_euclid_dist")
-        scores = torch.full((len(features), self.n_classes), -torch.inf, dtype=nearness.dtype)
+        scores = nearness.new_full((len(features), self.n_classes), -torch.inf)
         return scores.scatter_reduce(1, self.labels.expand(len(features), -1), nearness, "amax")
 
     def state(self) -> LearnerState:
@@ -42,4 +42,4 @@ class NearestNeighbour(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"features", "labels"}, "nearest neighbour")
-        self.features, self.labels = state.tensors["features"].clone(), state.tensors["labels"].clone()
+        self.features, self.labels = copied(state, self.network.device, "features", "labels")

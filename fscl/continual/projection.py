@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot, relu
 
 from fscl.continual.base import LearnerState, expect_keys
-from fscl.continual.frozen import FrozenFeatures, add_to_classes, no_classes
+from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.device import exact_device
 from fscl.nets.network import Network
 from fscl.rng import generator
 
@@ -29,9 +30,10 @@ class RandomProjection(FrozenFeatures):
     def __init__(self, network: Network, seed: int, *, n_projected: int = 1000) -> None:
         super().__init__(network)
         shape, random = (network.n_features, n_projected), generator(seed, "projection")
-        self.projection = torch.randn(shape, generator=random, dtype=torch.float64) / network.n_features**0.5
-        self.sums, self.counts = no_classes(n_projected, torch.float64)
-        self.gram = torch.zeros(n_projected, n_projected, dtype=torch.float64)
+        drawn = torch.randn(shape, generator=random, dtype=torch.float64) / network.n_features**0.5
+        self.projection = drawn.to(exact_device(network.device))
+        self.sums, self.counts = no_classes(n_projected, torch.float64, self.projection.device)
+        self.gram = self.sums.new_zeros(n_projected, n_projected)
         self.strength = FIRST_STRENGTH
         self.weights = self.sums
 
@@ -41,17 +43,18 @@ class RandomProjection(FrozenFeatures):
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
         projected = self.project(features)
+        labels = labels.to(projected.device)
         strength = self._choose_strength(projected, labels)
         gram, sums, counts = self._with_shots(projected, labels)
         weights = ridge_weights(gram, sums, counts, strength)
         self.gram, self.sums, self.counts, self.strength, self.weights = gram, sums, counts, strength, weights
 
     def score_features(self, features: Tensor) -> Tensor:
-        return (self.project(features) @ self.weights.T).to(features.dtype)
+        return (self.project(features) @ self.weights.T).to(features.dtype).to(features.device)
 
     def project(self, features: Tensor) -> Tensor:
         """Projected features (n, n_projected), in double precision."""
-        return relu(features.double() @ self.projection)
+        return relu(exact(features) @ self.projection)
 
     def diagnostics(self) -> dict[str, float]:
         return {"strength": self.strength}
@@ -63,7 +66,7 @@ class RandomProjection(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"gram", "sums", "counts", "strength"}, "random projection")
-        gram, sums, counts = (state.tensors[name].clone() for name in ("gram", "sums", "counts"))
+        gram, sums, counts = copied(state, self.gram.device, "gram", "sums", "counts")
         strength = float(state.tensors["strength"])
         weights = ridge_weights(gram, sums, counts, strength) if len(counts) else sums
         self.gram, self.sums, self.counts, self.strength, self.weights = gram, sums, counts, strength, weights
@@ -78,7 +81,7 @@ class RandomProjection(FrozenFeatures):
         classes, n_shots = labels.unique(return_counts=True)
         if int(n_shots.min()) < 2:
             return self.strength
-        held = torch.zeros(len(labels), dtype=torch.bool)
+        held = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
         held[[int((labels == label).nonzero()[-1]) for label in classes]] = True
         gram, sums, counts = self._with_shots(projected[~held], labels[~held])
         shots, answers = projected[held], labels[held]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fscl.continual.base import LearnerState, expect_keys
-from fscl.continual.frozen import FrozenFeatures, add_to_classes, no_classes
+from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, no_classes
 from fscl.nets.network import Network
 
 
@@ -17,7 +17,7 @@ class Prototypes(FrozenFeatures):
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        self.sums, self.counts = no_classes(network.n_features, torch.float32)
+        self.sums, self.counts = no_classes(network.n_features, torch.float32, network.device)
 
     @property
     def n_classes(self) -> int:
@@ -36,4 +36,4 @@ class Prototypes(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"sums", "counts"}, "prototypes")
-        self.sums, self.counts = state.tensors["sums"].clone(), state.tensors["counts"].clone()
+        self.sums, self.counts = copied(state, self.network.device, "sums", "counts")

@@ -64,7 +64,9 @@ def varied(images: Tensor, variation: Variation, generator: torch.Generator) -> 
 
 
 def _coloured(images: Tensor, strength: float, shades: list[Tensor]) -> Tensor:
-    brightness, contrast, saturation = (1 + strength * (2 * shade[:, None, None, None] - 1) for shade in shades)
+    brightness, contrast, saturation = (
+        (1 + strength * (2 * shade[:, None, None, None] - 1)).to(images.device) for shade in shades
+    )
     x = images.float() * brightness
     grey = _grey(x)
     x = torch.lerp(grey, x, saturation)
@@ -74,7 +76,7 @@ def _coloured(images: Tensor, strength: float, shades: list[Tensor]) -> Tensor:
 def _grey(x: Tensor) -> Tensor:
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True)
-    return (x * torch.tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
+    return (x * torch.tensor(GREY).to(x.device).view(3, 1, 1)).sum(1, keepdim=True)
 
 
 def view(images: Tensor, number: int) -> Tensor:
@@ -113,6 +115,7 @@ def _bent(
         torch.stack([cos * across, (cos * shear - sin) * down, right], 1),
         torch.stack([sin * across, (sin * shear + cos) * down, below], 1),
     )
-    grid = F.affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+    theta = torch.stack(rows, 1).to(images.device)  # drawn and composed on the CPU, the same on any device
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     bent = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
     return bent.round_().to(torch.uint8)

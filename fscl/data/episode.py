@@ -21,6 +21,11 @@ class Episode:
     n_way: int
     classes: Tensor
 
+    def to(self, device: torch.device) -> "Episode":
+        """On a device; what is there already is not copied."""
+        support, query = self.support.to(device), self.query.to(device)
+        return replace(self, support=support, query=query, classes=self.classes.to(device))
+
 
 @dataclass(frozen=True)
 class EpisodePositions:

@@ -5,13 +5,14 @@ here loads in the background. Networks scale them to [0, 1] when they use them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fscl.device import MOST_BYTES_HELD
 from fscl.errors import DataError, unknown_name
 from fscl.storage import tensor_digest
 
@@ -27,6 +28,10 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def to(self, device: torch.device | str) -> "Examples":
+        """On a device; what is there already is not copied."""
+        return Examples(self.images.to(device), self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +97,17 @@ class ClassPool:
         """A fingerprint of the names and of every pixel."""
         names = "\n".join(f"{name}:{count}" for name, count in zip(self.class_names, self.counts, strict=True))
         return tensor_digest({"images": self.images, names: torch.zeros(0)})
+
+    def to(self, device: torch.device) -> "ClassPool":
+        """With its images on a device, if they are not too many to hold there; else as it is, and each batch is moved."""
+        if self.images.nbytes > MOST_BYTES_HELD:
+            return self
+        images = self.images.to(device)
+        if images is self.images:
+            return self
+        moved = replace(self, images=images)
+        moved.__dict__["content_hash"] = self.content_hash  # the same pixels, which need not come back to be hashed
+        return moved
 
     def of_class(self, index: int) -> Tensor:
         """The images of one class, as a view."""

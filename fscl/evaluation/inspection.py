@@ -89,7 +89,7 @@ class Inspector:
         if not isinstance(learner, Consolidation):
             return
         if n_tasks in self.spec.drift_after:
-            self._moments[n_tasks] = _answering_features(learner, self._asked.images, self.task.support)
+            self._moments[n_tasks] = _answering_features(learner, self._asked.images, self.task.support).cpu()
         if n_tasks == self.spec.penalties_after and n_tasks > 0:
             self._penalties = held(learner)
 
@@ -176,7 +176,7 @@ def fisher_along_task(learner: Consolidation, task: Task, steps: Sequence[int]) 
 def fisher_over_episodes(network: Network, episodes: Sequence[Episode], step: int) -> FisherPoint | None:
     """Mean Fisher information over episodes, each answered by distance to the class means of its shots."""
     readings = []
-    for episode in episodes:
+    for episode in (drawn.to(network.device) for drawn in episodes):
         x = network.to_input(episode.support.images)
         statistics = network.freeze_statistics(x)
         with torch.no_grad():
@@ -193,12 +193,12 @@ def fisher_reading(
     network: Network, params: Params, head: Params, examples: Examples, statistics: Statistics | None
 ) -> FisherReading | None:
     """Σ mean_x (∂ log p(y|x) / ∂θ)² for each parameter tensor, and the mean loss; None if they are not finite."""
-    x, labels = network.to_input(examples.images), examples.labels
+    x, labels = network.to_input(examples.images), examples.labels.to(network.device)
     found = fisher_information(network, params, head, x, labels, statistics, "true")
     with torch.no_grad():
         loss = float(cross_entropy(linear(head, network.features(x, params, statistics=statistics)), labels))
     # by name, because weights that come from a checkpoint are in another order than fresh ones
-    layers = {name: float(found[name].double().sum()) for name in sorted(found)}
+    layers = {name: float(found[name].cpu().double().sum()) for name in sorted(found)}
     return FisherReading(loss=loss, layers=layers) if math.isfinite(loss + sum(layers.values())) else None
 
 
@@ -222,7 +222,7 @@ def held(learner: Consolidation) -> Penalties | None:
 
 def histogram(values: Mapping[str, Tensor], measure: Measure, after: int, strength: float) -> Penalties:
     """Counts over all entries of all tensors, in bins of equal width from the least to the greatest."""
-    parts = [tensor.detach().double().flatten().numpy() for tensor in values.values()]
+    parts = [tensor.detach().cpu().double().flatten().numpy() for tensor in values.values()]
     low, high = min(float(part.min()) for part in parts), max(float(part.max()) for part in parts)
     if high - low <= 1e-9 * abs(low) or high == low:  # all alike: one bin holds them
         high = low + (abs(low) or 1.0)

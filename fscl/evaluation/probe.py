@@ -68,6 +68,10 @@ class Probe:
     seed: int
     _found: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
 
+    def to(self, device: torch.device) -> "Probe":
+        """With its images on a device, where the networks to be probed are."""
+        return Probe(self.spec, self.shots.to(device), self.queries.to(device), self.problems, self.seed)
+
     def accuracies(self, network: Network) -> list[float]:
         """The share of queries answered right in each problem, learned from `network`, which is not changed.
 
@@ -99,7 +103,7 @@ class Probe:
         """Which queries the nearest class mean gets right, (n_episodes, n_way, n_query)."""
         means, queries = known.mean(1)[self.problems], asked[self.problems]
         scores = 2 * torch.einsum("ewqf,evf->ewqv", queries, means) - means.square().sum(-1)[:, None, None]
-        return torch.eq(scores.argmax(-1), torch.arange(self.spec.n_way)[:, None])
+        return torch.eq(scores.argmax(-1).cpu(), torch.arange(self.spec.n_way)[:, None])
 
     def _by_heads(self, known: Tensor, asked: Tensor) -> Tensor:
         """Which queries a trained head gets right, (n_episodes, n_way, n_query); all heads learn side by side.
@@ -108,24 +112,24 @@ class Probe:
         """
         spec = self.spec
         rows = [generator(self.seed, "probe-row", number) for number in range(spec.n_way)]
-        fresh = grow_head(empty_head(known.shape[-1], known.dtype), spec.n_way, rows)
+        fresh = grow_head(empty_head(known.shape[-1], known.dtype, known.device), spec.n_way, rows)
         x, queries = (_with_one(features[self.problems].flatten(1, 2)) for features in (known, asked))
         head = torch.cat([fresh["weight"], fresh["bias"][:, None]], 1).expand(len(x), -1, -1).contiguous()
         columns = x.transpose(1, 2).contiguous()  # in this order the products are several times faster
         rows_of_shots = x / x.shape[1]  # each head learns by the mean loss of its own problem
-        right = one_hot(torch.arange(spec.n_way).repeat_interleave(spec.n_shot)).T.to(x.dtype)
+        right = one_hot(torch.arange(spec.n_way).repeat_interleave(spec.n_shot)).T.to(x)
         optimiser = torch.optim.Adam([head], lr=PROBE_DIALS.learning_rate, betas=PROBE_DIALS.betas, fused=True)
         for _ in range(PROBE_DIALS.steps):
             head.grad = torch.bmm(torch.bmm(head, columns).softmax(1) - right, rows_of_shots)
             optimiser.step()
-        answers = torch.bmm(head, queries.transpose(1, 2)).argmax(1)
+        answers = torch.bmm(head, queries.transpose(1, 2)).argmax(1).cpu()
         return torch.eq(answers.unflatten(1, (spec.n_way, spec.n_query)), torch.arange(spec.n_way)[:, None])
 
     def _learned_by_the_network(self, network: Network, number: int) -> float:
         classes, labels = self.problems[number], torch.arange(self.spec.n_way)
         learner = Consolidation(network, PROBE_DIALS, seed=child_seed(self.seed, "probe", number), name="probe")
         learner.learn_task(Examples(self.shots[classes].flatten(0, 1), labels.repeat_interleave(self.spec.n_shot)))
-        answers = learner.predict(self.queries[classes].flatten(0, 1)).argmax(1)
+        answers = learner.predict(self.queries[classes].flatten(0, 1)).argmax(1).cpu()
         return float((answers == labels.repeat_interleave(self.spec.n_query)).double().mean())
 
 

@@ -116,7 +116,7 @@ def evaluate_stream(
         task = stream.task(pool, number)
         known = seen.issuperset(stream.tasks[number].classes)
         seen.update(stream.tasks[number].classes)
-        before.append(top_k_accuracy(learner.predict(task.query.images), task.query.labels, 1) if known else None)
+        before.append(top_k_accuracy(learner.predict(task.query.images).cpu(), task.query.labels, 1) if known else None)
         begin = time.perf_counter()
         with counted_work() as work:
             learner.learn_task(task.support)
@@ -130,7 +130,7 @@ def evaluate_stream(
                 (stream.tasks[earlier].classes, stream.tasks[earlier].query),
             )
             if images not in known_scores:
-                known_scores[images] = learner.predict(query.images)
+                known_scores[images] = learner.predict(query.images).cpu()
             scores = known_scores[images]
             top1[number, earlier] = top_k_accuracy(scores, query.labels, 1)
             top5[number, earlier] = top_k_accuracy(scores, query.labels, 5)

@@ -5,6 +5,7 @@ from typing import Any
 
 from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.data.sets import DataSpec, load_splits, share_names
+from fscl.device import find_device
 from fscl.errors import ConfigError
 from fscl.evaluation.metrics import mean_interval
 from fscl.evaluation.seen import has_seen_classes
@@ -95,6 +96,8 @@ def train_base(
             progress=stage.update,
             team=team,
             on_validation=on_validation,
+            device=config.device,
+            autocast=config.autocast,
         )
     about: dict[str, Any] = {
         "summary": f"{base.learner.method} on {config.base_side.name}, {_accuracy(config, trained)}",
@@ -110,6 +113,10 @@ def train_base(
         "train_classes": sorted({*splits.train.class_names, *before.get("train_classes", [])}),
         "validation_classes": sorted({*splits.validation.class_names, *before.get("validation_classes", [])}),
     }
+    if config.device != "cpu":
+        about["device"] = config.device
+    if config.autocast:
+        about["autocast"] = True
     if before and not share_names(before.get("data", {}), about["data"]):
         about["before"] = {key: before.get(key) for key in ("data", "train_classes", "validation_classes", "before")}
     return trained, about
@@ -144,6 +151,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
     if config.base.use is not None:
         raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
     configure_process()
+    find_device(config.device)  # one that is not here is refused before anything is written
     path = folder / "network.safetensors"
     with join_team() as team:
         if not team.leads:
@@ -207,7 +215,7 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
                     learner,
                     trained.network,
                     trained.meta,
-                    splits.test,
+                    splits.test.to(trained.network.device),
                     n_episodes=train.test_episodes,
                     n_way=way,
                     n_shot=train.shots_to_test,

@@ -17,6 +17,7 @@ from fscl.continual.dials import Dials
 from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.data.sets import FSCIL, DataSpec
 from fscl.data.stream import StreamSpec
+from fscl.device import DeviceName
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.evaluation.inspection import InspectSpec
 from fscl.evaluation.probe import ProbeSpec
@@ -126,10 +127,14 @@ class Config(_Section):
     Attributes:
         data: what the streams are drawn from.
         base_data: what the base is trained and chosen on, and probed on as *base*, if that is another set.
+        device: where everything is computed; last bits differ from device to device.
+        autocast: whether features are bfloat16 in meta-training and while embeddings move, where torch thinks it safe.
     """
 
     name: str = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     seed: int = Field(default=0, ge=0)
+    device: DeviceName = "cpu"
+    autocast: bool = False
     data: DataSpec = DataSpec()
     base_data: DataSpec | None = None
     base: BaseConfig = BaseConfig()
@@ -200,6 +205,8 @@ class Config(_Section):
             dials = dials.model_copy(update={"stop_loss": QUICK_STOP_LOSS})
         if self.stream.setting == "new_instance" and row not in REPLAY_BY_NATURE:
             dials = dials.model_copy(update={"memory_per_class": 0})
+        if self.autocast:
+            dials = dials.model_copy(update={"autocast": True})
         for section in dict.fromkeys(("all", row, method)):
             given = self.dials.get(section)
             if given is not None:
@@ -212,6 +219,9 @@ class Config(_Section):
         dials = {method: self.dials_of(method) for method in self.run.methods}
         if self.base_data is None:
             del content["base_data"]  # as in runs from before there was such a key
+        for key in ("device", "autocast"):
+            if content[key] == type(self).model_fields[key].default:
+                del content[key]  # likewise
         if self.base.use is not None:
             content["base"] = {"use": self.base.use}
         content["dials"] = {

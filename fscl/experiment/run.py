@@ -18,6 +18,7 @@ from typing import Any
 from fscl.data.pool import ClassPool, Splits
 from fscl.data.sets import FSCIL
 from fscl.data.stream import Stream, listed_stream, sample_stream
+from fscl.device import find_device
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
 from fscl.experiment.base import (
@@ -51,6 +52,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def default_workers(config: Config) -> int:
+    """One a core; processes that share a GPU only wait for each other."""
+    return usable_cores() if config.device == "cpu" else 1
+
+
 def run_experiment(
     config: Config,
     folder: Path,
@@ -65,6 +71,7 @@ def run_experiment(
         reuse: other run directories; cells finished there that would come out the same here are copied.
     """
     configure_process()
+    find_device(config.device)  # one that is not here is refused before anything is written
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
     with record.locked():
@@ -94,7 +101,7 @@ def run_experiment(
         done = record.cells()
         pending = [cell for cell in plan if cell not in done]
         if pending:
-            _compute(config, record, pending, min(workers or usable_cores(), len(pending)), reporter)
+            _compute(config, record, pending, min(workers or default_workers(config), len(pending)), reporter)
         record.finish(plan)
     return record
 

@@ -19,6 +19,7 @@ from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
+from fscl.device import find_device
 from fscl.errors import RunError
 from fscl.evaluation.inspected import save_found
 from fscl.evaluation.inspection import Inspector
@@ -64,13 +65,21 @@ def _material(orders: _Orders) -> tuple[Splits, Network]:
     return load_splits(orders.config.data), load_network(orders.record.network_path)[0]
 
 
+@cache
+def _on_device(orders: _Orders) -> tuple[ClassPool, Network]:
+    """The classes of the streams and the base, moved once, to where the configuration says."""
+    splits, network = _material(orders)
+    device = find_device(orders.config.device)
+    return splits.pool(orders.config.run.split).to(device), network.to(device)
+
+
 def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     """Learn and evaluate one cell; its result and its cost."""
     if _orders is None:
         raise RunError("this worker was not set up; it is a fault of fscl.")
     config, record, ticks = _orders.config, _orders.record, _orders.ticks
-    splits, network = _material(_orders)
-    pool = splits.pool(config.run.split)
+    pool = _material(_orders)[0].pool(config.run.split)
+    moved, network = _on_device(_orders)
     stream = Stream.load(record.stream_path(cell.sequence))
     dials = config.dials_of(cell.method)
     learner = make_learner(
@@ -86,7 +95,7 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     outcome = evaluate_stream(
         learner,
         stream,
-        pool,
+        moved,
         probes=_probes(_orders, cell.sequence),
         on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1)),
         on_learned=None if inspector is None else inspector.look,
@@ -107,7 +116,8 @@ def _probes(orders: _Orders, sequence: int) -> dict[str, Probe]:
         return {}
     splits, _ = _material(orders)
     stream = Stream.load(orders.record.stream_path(sequence))
-    return make_probes(orders.config, splits, _trained_on(orders), stream, sequence)
+    probes = make_probes(orders.config, splits, _trained_on(orders), stream, sequence)
+    return {name: probe.to(find_device(orders.config.device)) for name, probe in probes.items()}
 
 
 @cache
@@ -137,7 +147,7 @@ def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassP
     shots = [stream.task(pool, number).support for number in range(len(stream))]
     if learner.memory.stored is not None:
         images, labels = (torch.cat([getattr(task, part) for task in shots]) for part in ("images", "labels"))
-        save_sheet(path, Examples(images, labels), learner.memory.stored)
+        save_sheet(path, Examples(images, labels), learner.memory.stored.to("cpu"))
 
 
 def task_work(config: Config, method: str, number: int) -> float:

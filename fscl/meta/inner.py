@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fscl.data.episode import Episode
+from fscl.device import is_autocast
 from fscl.meta.base import BaseLearner
 from fscl.nets.conv4_curvature import Conv4Curvature
 from fscl.nets.curvature import Autograd, Curvature, Scored, join, part
@@ -69,8 +70,9 @@ class InnerLoopLearner(BaseLearner):
 
 
 def curvature_of(network: Network) -> Curvature:
-    """The fastest exact derivatives there are for this network."""
-    return Conv4Curvature(network.spec) if network.spec.backbone == "conv4" else Autograd(network)
+    """The fastest exact derivatives there are for this network; those written out by hand know one precision only."""
+    by_hand = network.spec.backbone == "conv4" and not is_autocast()
+    return Conv4Curvature(network.spec) if by_hand else Autograd(network)
 
 
 def support_and_query(network: Network, episode: Episode, *, transductive: bool) -> tuple[Scored, Scored]:
@@ -111,7 +113,7 @@ def unrolled_gradient(
     `fixed` are weights that a step uses and does not move. First order takes the inner gradients as constants.
     """
     points, records = adapt(curvature, start, fixed, rates, support, keep=not first_order)
-    total = torch.zeros(())
+    total = support.x.new_zeros(())
     back = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
     d_fixed: list[Params] = []
     d_rates: list[Params] = []

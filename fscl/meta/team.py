@@ -43,7 +43,7 @@ class Team:
         # an idle process does not know the shape yet, so the leader, who is never idle, says it first
         length = torch.tensor([mine.numel() if mine is not None else 0])
         dist.broadcast(length, src=0)
-        payload = torch.zeros(int(length)) if mine is None else mine.contiguous()
+        payload = torch.zeros(int(length)) if mine is None else mine.cpu().contiguous()  # gloo talks of CPU tensors
         gathered = [torch.empty_like(payload) for _ in range(self.size)]
         dist.all_gather(gathered, payload)
         return gathered[:wanted]

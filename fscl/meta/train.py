@@ -19,10 +19,11 @@ from torch import Tensor
 from fscl.data.augment import Variation
 from fscl.data.episode import jittered_episode, sample_episode, sample_positions, varied_episode
 from fscl.data.pool import ClassPool
+from fscl.device import autocast as autocasting
 from fscl.errors import ConfigError, Divergence, Interrupted, RunError
 from fscl.meta.base import BaseLearner, EmbeddingLearner
 from fscl.meta.team import Team
-from fscl.nets.fast import Params, frozen_copy, in_layout, interpolate, trainable_copy
+from fscl.nets.fast import Params, frozen_copy, in_layout, interpolate, placed, trainable_copy
 from fscl.nets.network import Network, NetworkSpec
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors, tensor_digest
@@ -127,23 +128,28 @@ def meta_train(
     progress: Progress | None = None,
     team: Team | None = None,
     on_validation: OnValidation | None = None,
+    device: torch.device | str = "cpu",
+    autocast: bool = False,
 ) -> TrainedBase:
     """Meta-train, or continue from `checkpoint` if it is there. Every process of a `team` makes the same call.
 
-    The backbone starts at random, or where a trained network of the same shape, `start`, is.
+    The backbone starts at random, or where a trained network of the same shape, `start`, is. All is computed on `device`,
+    where the network that comes back is, too; with `autocast`, features in training are bfloat16 where torch thinks it safe.
 
     Ctrl-C finishes the step at hand, saves and raises `Interrupted`; the same call continues. `on_validation` is called
     before the first step and at each validation; after a kill, once more for those since the last checkpoint.
     """
     team = team or Team()
-    job = _Job(learner, network_spec, train, validation, spec, seed, team, start)
+    place = torch.device(device)
+    train, validation = train.to(place), validation.to(place)
+    job = _Job(learner, network_spec, train, validation, spec, seed, team, start, place, autocast)
     job.check()
     identity = job.identity()
-    state = _State.load(checkpoint, identity) if checkpoint.exists() else None
+    state = _State.load(checkpoint, identity, place) if checkpoint.exists() else None
     if state is None:
         random = generator(seed, "meta", "init")
         meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
-        state = _State.fresh(meta if start is None else learner.started_from(meta, start))
+        state = _State.fresh(placed(meta if start is None else learner.started_from(meta, start), place))
         if on_validation is not None:
             on_validation(0, job.network(state.average))
     team.agree(state.step)
@@ -196,12 +202,12 @@ def episode_accuracy(
         random = generator(seed, "evaluation-episode", number)
         if features is not None and isinstance(learner, EmbeddingLearner):
             drawn = sample_positions(pool, **shape, generator=random)
-            labels = torch.arange(n_way)
+            labels = torch.arange(n_way, device=network.device)
             support, query = features[drawn.support.flatten()], features[drawn.query.flatten()]
             scores = learner.feature_scores(support, labels.repeat_interleave(n_shot), query, n_way)
             asked = labels.repeat_interleave(n_query)
         else:
-            episode = sample_episode(pool, **shape, generator=random)
+            episode = sample_episode(pool, **shape, generator=random).to(network.device)
             scores, asked = learner.query_scores(network, meta, episode), episode.query.labels
         if progress is not None:
             progress(number + 1, n_episodes, "")
@@ -253,19 +259,19 @@ class _State:
         save_tensors(path, "meta-training checkpoint", tensors, details)
 
     @classmethod
-    def load(cls, path: Path, identity: dict[str, Any]) -> "_State":
+    def load(cls, path: Path, identity: dict[str, Any], device: torch.device) -> "_State":
         tensors, details = load_tensors(path, "meta-training checkpoint")
         _refuse_other_identity(path, details["identity"], identity)
 
         def group(prefix: str) -> Params:
             found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            return in_layout(found)
+            return placed(in_layout(found), device)
 
         state = cls.fresh(group("meta/"))
         state.average, state.best = group("average/"), group("best/")
         for key in ("step", "exp_avg", "exp_avg_sq"):
             for name, value in group(f"adam/{key}/").items():
-                state.optimiser.state[state.meta[name]][key] = value
+                state.optimiser.state[state.meta[name]][key] = value.cpu() if key == "step" else value
         state.step, state.best_step = details["step"], details["best_step"]
         state.best_accuracy = details["best_accuracy"]
         state.history = [(int(step), float(accuracy)) for step, accuracy in details["history"]]
@@ -284,6 +290,8 @@ class _Job:
     seed: int
     team: Team
     start: Network | None
+    device: torch.device
+    autocast: bool
 
     def check(self) -> None:
         """Refuse what the data or the learner cannot serve, before anything is computed."""
@@ -309,8 +317,11 @@ class _Job:
         )
 
     def identity(self) -> dict[str, Any]:
-        """All that the outcome depends on."""
+        """All that the outcome depends on; the CPU goes without saying, as it did before there was another device."""
+        elsewhere = {"device": {"type": self.device.type}} if self.device.type != "cpu" else {}
         return {
+            **elsewhere,
+            **({"autocast": {"on": True}} if self.autocast else {}),
             "learner": self.learner.model_dump(mode="json"),
             "network": self.spec.model_dump(mode="json"),
             "train": self.plan.model_dump(mode="json", exclude={"test_ways", "test_episodes", "test_mirrored"}),
@@ -329,8 +340,10 @@ class _Job:
             episode = sample_episode(
                 self.train, n_way=plan.n_way, n_shot=plan.n_shot, n_query=plan.n_query, generator=random
             )
+            episode = episode.to(self.device)
             episode = varied_episode(jittered_episode(episode, plan.jitter, random), plan.variation, random)
-            loss, grads = self.learner.gradients(self.spec, state.meta, episode, state.step / plan.steps)
+            with autocasting(self.autocast):
+                loss, grads = self.learner.gradients(self.spec, state.meta, episode, state.step / plan.steps)
             return torch.cat([loss.reshape(1), *(grad.reshape(-1) for grad in grads)])
 
         total = None
@@ -347,7 +360,8 @@ class _Job:
                 f"meta-training diverged: the gradient is not finite at step {state.step + 1} with learning rate "
                 f"{rate:g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
             )
-        for parameter, grad in zip(parameters, total.div_(plan.meta_batch).split(sizes)[1:], strict=True):
+        mean = total.div_(plan.meta_batch).to(self.device)  # of a team they come over the CPU
+        for parameter, grad in zip(parameters, mean.split(sizes)[1:], strict=True):
             parameter.grad = grad.view(parameter.shape)
         for group in state.optimiser.param_groups:
             group["lr"], group["weight_decay"] = rate, plan.weight_decay
@@ -388,9 +402,10 @@ class _Job:
 
 
 def _refuse_other_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for part, values in wanted.items():
-        for key, value in values.items():
-            before = found.get(part, {}).get(key)
+    for part in {**wanted, **found}:
+        before_all, now_all = found.get(part, {}), wanted.get(part, {})
+        for key in {**now_all, **before_all}:
+            before, value = before_all.get(key), now_all.get(key)
             if before != value:
                 raise RunError(
                     f"{path} was begun with {part}.{key} = {before!r}, but now it is {value!r}. Use the old value, or "

@@ -207,7 +207,7 @@ class _Top:
         self.loss = F.cross_entropy(scores, labels)
         self.chances = scores.softmax(1)
         self.d_scores = self.chances.clone()
-        self.d_scores[torch.arange(self.n), labels] -= 1
+        self.d_scores[torch.arange(self.n, device=labels.device), labels] -= 1
         self.d_scores /= self.n
 
     def backward(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,7 +252,7 @@ def _pick(c: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
     n, height, width, channels = c.shape
     upright = c if bool((gamma >= 0).all()) else c * gamma.sign()
     pooled, indices = F.max_pool2d(_nchw(upright), 2, return_indices=True)
-    places = torch.add(_origins(n, height * width, channels), _nhwc(indices), alpha=channels).view(-1)
+    places = torch.add(_origins(n, height * width, channels, c.device), _nhwc(indices), alpha=channels).view(-1)
     if c.numel() < 2**31:
         places = places.int()  # half the memory, for as long as the tape lives
     if upright is c:
@@ -261,9 +261,10 @@ def _pick(c: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=32)
-def _origins(n: int, n_pixels: int, channels: int) -> Tensor:
+def _origins(n: int, n_pixels: int, channels: int, device: torch.device) -> Tensor:
     """The place of the first pixel of each image and channel in flat maps in channels-last order."""
-    return (torch.arange(n) * (n_pixels * channels)).view(n, 1, 1, 1) + torch.arange(channels)
+    images, within = torch.arange(n, device=device), torch.arange(channels, device=device)
+    return (images * (n_pixels * channels)).view(n, 1, 1, 1) + within
 
 
 def _where_above_zero(values: Tensor, output: Tensor) -> Tensor:

@@ -32,6 +32,11 @@ def in_layout(params: Mapping[str, Tensor]) -> Params:
     }
 
 
+def placed(params: Mapping[str, Tensor], device: torch.device) -> Params:
+    """On a device; tensors that are there already are not copied."""
+    return {name: tensor.to(device) for name, tensor in params.items()}
+
+
 def gradient_step(params: Mapping[str, Tensor], grads: Sequence[Tensor], rate: float) -> Params:
     """One step of gradient descent, as new tensors that remember how they were made."""
     return {name: tensor - rate * grad for (name, tensor), grad in zip(params.items(), grads, strict=True)}
@@ -53,16 +58,17 @@ def grow_head(head: Mapping[str, Tensor], n_rows: int, generators: Sequence[torc
     drawn = [torch.rand(n_features + 1, generator=generators[row]) * (2 * bound) - bound for row in missing]
     if not drawn:
         return frozen_copy(head)
-    rows = torch.stack(drawn).to(head["weight"].dtype)
+    rows = torch.stack(drawn).to(head["weight"])  # drawn on the CPU, so that they are the same on any device
     return {
         "weight": torch.cat([head["weight"].detach(), rows[:, :-1]]),
         "bias": torch.cat([head["bias"].detach(), rows[:, -1]]),
     }
 
 
-def empty_head(n_features: int, dtype: torch.dtype = torch.float32) -> Params:
+def empty_head(n_features: int, dtype: torch.dtype = torch.float32, device: torch.device | None = None) -> Params:
     """A linear head without rows."""
-    return {"weight": torch.zeros(0, n_features, dtype=dtype), "bias": torch.zeros(0, dtype=dtype)}
+    weight = torch.zeros(0, n_features, dtype=dtype, device=device)
+    return {"weight": weight, "bias": weight.new_zeros(0)}
 
 
 def linear(head: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -76,5 +82,5 @@ def linear(head: Mapping[str, Tensor], features: Tensor) -> Tensor:
 
 def class_sums(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
     """Sums (n_classes, n_features) and counts (n_classes,) of features by label; their ratio is the class means."""
-    sums = torch.zeros(n_classes, features.shape[1], dtype=features.dtype).index_add(0, labels, features)
+    sums = features.new_zeros(n_classes, features.shape[1]).index_add(0, labels, features)
     return sums, torch.bincount(labels, minlength=n_classes)

@@ -4,6 +4,7 @@ It is never changed. Learning makes new weights; `network.features(x, params)` e
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,9 +23,10 @@ from pydantic import (
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fscl.device import is_autocast
 from fscl.errors import DataError, StorageError
 from fscl.nets.conv4 import Conv4
-from fscl.nets.fast import Params, in_layout
+from fscl.nets.fast import Params, in_layout, placed
 from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.resnet import ResNet18
 from fscl.nets.resnet12 import ResNet12
@@ -142,8 +144,19 @@ class Network:
         """The type of the weights, and so of all arithmetic."""
         return next(iter(self.params.values())).dtype
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are, and so where all arithmetic is done."""
+        return next(iter(self.params.values())).device
+
+    def to(self, device: torch.device | str) -> "Network":
+        """The same network on a device; what is made from it works there."""
+        place = torch.device(device)
+        head, statistics = (None if part is None else placed(part, place) for part in (self.head, self.statistics))
+        return replace(self, params=placed(self.params, place), head=head, statistics=statistics)
+
     def to_input(self, images: Tensor) -> Tensor:
-        """uint8 images as this network wants them: floats, scaled. Says so if they do not fit."""
+        """uint8 images as this network wants them: floats, scaled, on its device. Says so if they do not fit."""
         expected = (self.spec.channels, self.spec.image_size, self.spec.image_size)
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != expected:
             raise DataError(
@@ -151,9 +164,10 @@ class Network:
                 f"{tuple(images.shape[1:])}. Load the data with image_size={self.spec.image_size} and "
                 f"{self.spec.channels} channel(s)."
             )
-        x = images.to(self.dtype).div_(255)
+        x = images.to(self.device).to(self.dtype).div_(255)  # bytes are moved, a quarter of the floats
         if self.spec.scaling == "imagenet":
-            mean, deviation = (x.new_tensor(of).view(3, 1, 1) for of in (IMAGENET_MEAN, IMAGENET_DEVIATION))
+            of_photographs = torch.tensor([IMAGENET_MEAN, IMAGENET_DEVIATION], dtype=x.dtype).to(x.device)
+            mean, deviation = of_photographs.view(2, 3, 1, 1)
             x = x.sub_(mean).div_(deviation)
         return x.to(memory_format=torch.channels_last)
 
@@ -174,8 +188,9 @@ class Network:
         if work is not None:
             trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in weights.values())
             work.add(len(x) * multiply_adds(self.spec, trained))
-        features: Tensor = functional_call(_skeleton(self.spec), weights, (x, statistics, record))
-        return features
+        with torch.autocast(x.device.type, torch.bfloat16) if is_autocast() else nullcontext():
+            features: Tensor = functional_call(_skeleton(self.spec), weights, (x, statistics, record))
+        return features.to(x.dtype)
 
     def embed(
         self, images: Tensor, params: Mapping[str, Tensor] | None = None, *, statistics: Statistics | None = None
@@ -191,7 +206,7 @@ class Network:
             parts = [
                 self.features(self.to_input(part), params, statistics=frozen) for part in images.split(PREDICT_BATCH)
             ]
-        return torch.cat(parts) if parts else torch.zeros(0, self.n_features)
+        return torch.cat(parts) if parts else torch.zeros(0, self.n_features, device=self.device)
 
     def freeze_statistics(self, x: Tensor, params: Mapping[str, Tensor] | None = None) -> Statistics | None:
         """The BatchNorm statistics of inputs `x`, to predict with from now on; None for networks without BatchNorm."""
@@ -204,7 +219,8 @@ class Network:
 
     def randomised(self, generator: torch.Generator) -> "Network":
         """A network of the same shape with fresh random weights and no head."""
-        return replace(self, params=init_params(self.spec, generator), head=None, statistics=None)
+        fresh = placed(init_params(self.spec, generator), self.device)
+        return replace(self, params=fresh, head=None, statistics=None)
 
     def save(self, path: Path, details: Mapping[str, Any] | None = None) -> None:
         """Write the network as one safetensors file; `details` is any JSON value that says where it comes from."""

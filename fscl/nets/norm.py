@@ -74,6 +74,7 @@ class BatchNorm(nn.Module):
 def _channel_statistics(x: Tensor) -> Tensor:
     """Mean and variance of each channel, (2, channels). torch.var_mean is ten times slower in channels-last order."""
     rows = x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
+    rows = rows.to(torch.promote_types(x.dtype, torch.float32))  # under autocast x is bfloat16, of three digits
     mean = rows.mean(0)
     return torch.stack([mean, (rows - mean).square().mean(0)])
 

@@ -1,0 +1,370 @@
+"""Everything follows the device: shown on one that is pretended (pretend.py), since the machine that tests may have none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fscl.continual.base import ContinualLearner
+from fscl.continual.methods import METHODS, make_learner
+from fscl.data.augment import Variation, varied
+from fscl.data.pool import ClassPool, Examples, split_classes
+from fscl.data.stream import StreamSpec, sample_stream
+from fscl.device import find_device
+from fscl.errors import MisuseError, OtherRun, RunError
+from fscl.evaluation.inspection import Inspector, InspectSpec, fisher_over_episodes
+from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
+from fscl.evaluation.protocol import StreamResult, evaluate_stream
+from fscl.experiment.config import make_config
+from fscl.experiment.record import RunRecord
+from fscl.experiment.run import default_workers, run_experiment
+from fscl.meta.base import BaseLearner
+from fscl.meta.maml import Maml
+from fscl.meta.mamlpp import MamlPlusPlus
+from fscl.meta.protonet import ProtoNet
+from fscl.meta.supervised import Supervised
+from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
+from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.rng import generator
+from fscl.storage import load_tensors, save_tensors
+from tests.conftest import noise_pool
+from tests.pretend import Mixed, Pretend, pretended
+from tests.test_cli import fscl
+from tests.test_run import TINY, tiny, toml
+
+POOL = noise_pool(n_classes=12, n_images=8)
+STREAM = sample_stream(POOL, StreamSpec(n_tasks=2, n_way=2, n_shot=2, n_query=3), generator(0, "stream"))
+SPLITS = split_classes(noise_pool(), train=range(10), validation=range(10, 15), test=range(15, 20))
+GENERATOR = {"width": 16, "latent": 4, "steps": 1, "critic_steps": 1, "images_per_class": 1, "batch_size": 2}
+PLAN = TrainSpec(
+    steps=2,
+    n_way=3,
+    n_shot=2,
+    n_query=2,
+    validate_every=1,
+    validation_episodes=2,
+    validation_way=3,
+    validation_query=2,
+    jitter=1.0,
+    weight_decay=0.01,
+)
+DEVICES = ("cuda", "mps")
+
+
+def base(norm: str = "batch", channels: int = 1, **shape: object) -> Network:
+    spec = NetworkSpec.model_validate({"norm": norm, "width": 4, "image_size": 16, "channels": channels, **shape})
+    network = init_network(spec, generator(0, "base"))
+    images = noise_pool(n_classes=4, n_images=8, channels=channels).images
+    return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
+
+
+def learner_of(method: str, network: Network, **dials: object) -> ContinualLearner:
+    given = {"steps": 3, "embedding_steps": 2, "views": 2, "generator": GENERATOR, **dials}
+    return make_learner(method, network, seed=0, dials=given if METHODS[method].dials is not None else None)
+
+
+def same(there: Tensor, here: Tensor) -> None:
+    """Equal up to the last bits: the pretended device lets torch take other routes now and then."""
+    assert isinstance(there, Pretend)
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_and_answers_on_the_device_as_it_does_on_the_cpu(method: str, device: str):
+    network, asked = base(), POOL.images[:6]
+    here = learner_of(method, network)
+    for number in range(2):
+        here.learn_task(STREAM.task(POOL, number).support)
+    with pretended(device) as place:
+        there = learner_of(method, network.to(place))
+        there.learn_task(STREAM.task(POOL, 0).support)  # images of the CPU …
+        there.learn_task(STREAM.task(POOL.to(place), 1).support.to(place))  # … and of the device
+        same(there.predict(asked), here.predict(asked))
+        same(there.predict(asked.to(place)), here.predict(asked))
+        assert there.starting_point().device.type == device
+        assert there.stored_bytes() == here.stored_bytes()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_learned_on_a_device_is_saved_for_any_device(method: str, tmp_path: Path):
+    network, asked = base(), POOL.images[:6]
+    with pretended("mps") as place:
+        there = learner_of(method, network.to(place))
+        there.learn_task(STREAM.task(POOL, 0).support)
+        state = there.state()
+        save_tensors(tmp_path / "state.safetensors", "learner", state.tensors, state.details)
+        there.learn_task(STREAM.task(POOL, 1).support)
+        expected = there.predict(asked)
+        again = learner_of(method, network.to(place))
+        tensors, _ = load_tensors(tmp_path / "state.safetensors", "learner")
+        again.restore(replace(state, tensors=tensors))
+        again.learn_task(STREAM.task(POOL, 1).support)
+        same(again.predict(asked), expected.cpu())
+    assert not any(isinstance(tensor, Pretend) for tensor in tensors.values())
+    home = learner_of(method, network)
+    home.restore(replace(state, tensors=tensors))
+    home.learn_task(STREAM.task(POOL, 1).support)
+    same(expected, home.predict(asked))
+
+
+DIALS = {
+    "batches of classes": ("replay", {"batch_size": 4}),
+    "batches of a large task": ("tsc_gated", {"batch_size": 3}),
+    "a small memory": ("tsc", {"memory_per_class": 1}),
+    "a head that starts from means": ("replay", {"head_start": "means"}),
+    "mirrored photographs": ("tsc", {"mirror": True}),
+    "a term for each task": ("ewc", {"accumulate": "each"}),
+    "all labels": ("ewc", {"fisher_labels": "all"}),
+}
+
+
+@pytest.mark.parametrize(("method", "dials"), DIALS.values(), ids=DIALS)
+def test_dials_that_no_method_sets_keep_to_the_device_too(method: str, dials: dict[str, object]):
+    network, answers = base("group"), []
+    for device in ("cpu", "cuda"):
+        with pretended("cuda"):
+            learner = learner_of(method, network.to(device), **dials)
+            for number in range(2):
+                learner.learn_task(STREAM.task(POOL, number).support)
+            answers.append(learner.predict(POOL.images[:6]))
+    same(answers[1], answers[0])
+
+
+@pytest.mark.parametrize("backbone", ["resnet12", "resnet18"])
+def test_other_backbones_and_photographs_keep_to_the_device(backbone: str):
+    pool = noise_pool(n_classes=4, n_images=4, channels=3)
+    network = base(channels=3, backbone=backbone, width=8, scaling="imagenet")
+    change = Variation(flip=True, crop=0.2, colour=0.3)
+    here = network.embed(varied(pool.images, change, generator(0, "variation")))
+    with pretended("cuda") as place:
+        images = varied(pool.to(place).images, change, generator(0, "variation"))
+        same(network.to(place).embed(images), here)
+
+
+def probed(network: Network, pool: ClassPool, probes: dict[str, Probe]) -> tuple[StreamResult, Inspector]:
+    inspector = Inspector(InspectSpec(drift_after=(0, 1), penalties_after=2, fisher_steps=(0, 1)), STREAM.task(POOL, 0))
+    learner = learner_of("tsc_gated", network)
+    return evaluate_stream(learner, STREAM, pool, probes=probes, on_learned=inspector.look), inspector
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_protocol_with_its_probes_and_inspection_gives_the_figures_of_the_cpu(
+    device: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fscl.evaluation.probe.PROBE_DIALS", learner_of("fsw", base()).dials)  # fewer steps
+    asked = {"after": (0, 2), "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2}
+    probes = {
+        how: make_probe(POOL, ProbeSpec.model_validate({**asked, "learn": how}), seed=0)
+        for how in ("means", "head", "network")
+    }
+    network = base()
+    here, looked = probed(network, POOL, probes)
+    found = looked.found(learner_of("tsc_gated", network))
+    with pretended(device) as place:
+        moved = {name: probe.to(place) for name, probe in probes.items()}
+        there, watched = probed(network.to(place), POOL.to(place), moved)
+        seen = watched.found(learner_of("tsc_gated", network.to(place)))
+    assert json.dumps(there.result()["top1"]) == json.dumps(here.result()["top1"])
+    assert there.probes == here.probes
+    assert there.answers == here.answers
+    assert there.multiply_adds == here.multiply_adds
+    assert seen.drift is not None
+    assert found.drift is not None
+    assert seen.drift.moved == pytest.approx(found.drift.moved, rel=1e-3)
+    assert [point.step for point in seen.fisher] == [point.step for point in found.fisher]
+    assert seen.fisher[-1].test.trace == pytest.approx(found.fisher[-1].test.trace, rel=1e-3)
+    assert seen.penalties is not None
+
+
+LEARNERS: dict[str, BaseLearner] = {
+    "protonet": ProtoNet(both_ways=True),
+    "supervised, cosine": Supervised(),
+    "supervised, linear": Supervised(classifier="linear"),
+    "maml": Maml(inner_steps=2),
+    "maml, first order": Maml(inner_steps=2, first_order=True, transductive=True),
+    "anil": Maml(inner_steps=2, adapt="head"),
+    "maml++": MamlPlusPlus(inner_steps=2),
+    "maml++, one set of statistics": MamlPlusPlus(inner_steps=2, per_step_statistics=False, first_order_until=1.0),
+}
+
+
+def trained(
+    learner: BaseLearner, folder: Path, device: str, *, norm: str = "batch", autocast: bool = False
+) -> TrainedBase:
+    spec = NetworkSpec.model_validate({"width": 4, "image_size": 16, "norm": norm})
+    return meta_train(
+        learner,
+        spec,
+        SPLITS.train,
+        SPLITS.validation,
+        PLAN,
+        seed=0,
+        checkpoint=folder / "checkpoint.safetensors",
+        device=device,
+        autocast=autocast,
+    )
+
+
+@pytest.mark.parametrize(("norm", "device"), [("batch", "cuda"), ("group", "mps")])
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_every_base_learner_trains_and_validates_on_the_device_as_on_the_cpu(
+    learner: BaseLearner, norm: str, device: str, tmp_path: Path
+):
+    here = trained(learner, tmp_path / "cpu", "cpu", norm=norm)
+    with pretended(device):
+        there = trained(learner, tmp_path / device, device, norm=norm)
+        for name, tensor in there.meta.items():
+            same(tensor, here.meta[name])
+        tested = episode_accuracy(
+            learner, there.network, there.meta, SPLITS.test, n_episodes=2, n_way=3, n_shot=2, n_query=2, seed=0
+        )
+        again = trained(learner, tmp_path / device, device, norm=norm)  # from the checkpoint
+        assert again.network.device.type == device
+    assert there.history == here.history
+    assert len(tested) == 2
+
+
+def test_meta_training_goes_on_from_its_checkpoint_on_the_same_device_alone(tmp_path: Path):
+    with pretended("cuda"):
+        trained(ProtoNet(), tmp_path, "cuda")
+    with pytest.raises(RunError, match=r"device\.type = 'cuda', but now it is None"):
+        trained(ProtoNet(), tmp_path, "cpu")
+
+
+def test_meta_training_is_watched_on_the_device():
+    from fscl.data.episode import sample_episode
+
+    network = base()
+    episodes = [sample_episode(POOL, n_way=2, n_shot=2, n_query=2, generator=generator(0, "watch"))]
+    here = fisher_over_episodes(network, episodes, 0)
+    with pretended("mps") as place:
+        there = fisher_over_episodes(network.to(place), episodes, 0)
+    assert here is not None
+    assert there is not None
+    assert there.test.trace == pytest.approx(here.test.trace, rel=1e-3)
+
+
+def test_the_check_fails_where_a_tensor_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch):
+    def pinned(head: dict[str, Tensor], features: Tensor) -> Tensor:
+        return features @ torch.ones(features.shape[1], len(head["bias"]))
+
+    monkeypatch.setattr("fscl.continual.consolidation.linear", pinned)
+    with pretended("cuda") as place:
+        learner = learner_of("replay", base().to(place))
+        with pytest.raises(Mixed, match=r"aten\.mm\.default expects all tensors on one device"):
+            learner.learn_task(STREAM.task(POOL, 0).support)
+
+
+def test_the_pretended_device_is_as_strict_as_a_real_one():
+    with pretended("cuda") as place:
+        there, here = torch.arange(3.0).to(place), torch.arange(3.0)
+        assert (there + torch.tensor(1.0)).tolist() == [1, 2, 3]  # a CPU scalar may join in
+        assert there[torch.tensor([0, 2])].tolist() == [0, 2]  # and CPU indices may point
+        with pytest.raises(Mixed):
+            here[torch.tensor([0]).to(place)]  # but not the other way round
+        with pytest.raises(Mixed):
+            torch.stack([there[0], here[0]])  # nor do scalars join everywhere
+        with pytest.raises(Mixed):
+            there.add_(here)
+        with pytest.raises(Mixed):
+            torch.rand(3, device=place, generator=generator(0, "draw"))
+        with pytest.raises(TypeError):
+            there.numpy()
+    with pretended("mps") as place, pytest.raises(TypeError):
+        torch.arange(3.0).to(place).double()
+
+
+def test_a_pool_that_is_too_large_for_the_device_stays_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("fscl.data.pool.MOST_BYTES_HELD", 1)
+    here = trained(ProtoNet(), tmp_path / "cpu", "cpu")
+    with pretended("cuda") as place:
+        assert POOL.to(place) is POOL
+        there = trained(ProtoNet(), tmp_path / "cuda", "cuda")
+        outcome = evaluate_stream(learner_of("tsc", base().to(place)), STREAM, POOL)
+    assert there.history == here.history
+    assert outcome.answers == evaluate_stream(learner_of("tsc", base()), STREAM, POOL).answers
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+@pytest.mark.parametrize(("device", "sentence"), [("cuda", "device 'cuda' was asked for"), ("cdua", "'cdua'")])
+def test_a_device_that_is_not_there_is_misuse_and_nothing_is_written(
+    command: str, device: str, sentence: str, tmp_path: Path
+):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    config = toml(tmp_path / "tiny.toml", TINY)
+    ended = fscl(command, str(config), "--out", str(tmp_path / "out"), "--device", device, code=2)
+    assert sentence in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_devices_are_found_by_name():
+    assert find_device("cpu") == torch.device("cpu")
+    with pretended("mps"):
+        assert find_device("mps") == torch.device("mps")
+        with pytest.raises(MisuseError, match=r"one of those that are here \(cpu, mps\)"):
+            find_device("cuda")
+
+
+def test_the_record_names_device_and_autocast_unless_they_are_as_they_always_were():
+    assert not {"device", "autocast"} & tiny().resolved().keys()
+    assert not any("autocast" in dials for dials in tiny().resolved()["dials"].values())
+    there = tiny(device="cuda", autocast=True).resolved()
+    assert (there["device"], there["autocast"]) == ("cuda", True)
+    assert there["dials"]["tsc"]["autocast"]
+    assert make_config(there).resolved() == there
+    assert default_workers(tiny(device="mps")) == 1
+
+
+def test_a_run_is_not_continued_under_autocast(tmp_path: Path):
+    config = {"run__n_sequences": 1, "run__methods": ["tsc"], "run__reference": "tsc"}
+    before = run_experiment(tiny(**config), tmp_path / "run", workers=1)
+    with pytest.raises(OtherRun, match=r"config\.autocast = None, but now it is True"):
+        run_experiment(tiny(**config, autocast=True), before.folder, workers=1)
+
+
+def test_a_whole_run_with_autocast_gives_finite_results_near_those_without(tmp_path: Path):
+    config = {"run__n_sequences": 1, "run__methods": ["tsc", "replay"], "stream__n_tasks": 2}
+    plain, lowered = (
+        run_experiment(tiny(**config, autocast=on), tmp_path / str(on), workers=1).about() for on in (False, True)
+    )
+    assert "autocast" not in plain["config"]
+    assert lowered["config"]["autocast"]
+    weights = [Network.load(RunRecord(tmp_path / str(on)).network_path)[0].params for on in (False, True)]
+    for name, tensor in weights[0].items():
+        assert torch.isfinite(weights[1][name]).all()
+        torch.testing.assert_close(weights[1][name], tensor, rtol=0.05, atol=5e-3)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_every_base_learner_trains_under_autocast(learner: BaseLearner, norm: str, tmp_path: Path):
+    plain, lowered = (trained(learner, tmp_path / str(on), "cpu", norm=norm, autocast=on) for on in (False, True))
+    for name, tensor in plain.meta.items():
+        assert torch.isfinite(lowered.meta[name]).all()
+        assert lowered.meta[name].dtype == tensor.dtype
+        torch.testing.assert_close(lowered.meta[name], tensor, rtol=0.05, atol=5e-3)
+    assert any(not torch.equal(lowered.meta[name], tensor) for name, tensor in plain.meta.items())
+
+
+def test_autocast_moves_the_embedding_a_little_otherwise_and_answers_in_full_precision():
+    task = STREAM.task(POOL, 0)
+    plain, lowered = (learner_of("replay", base("group"), autocast=on) for on in (False, True))
+    for learner in (plain, lowered):
+        learner.learn_task(task.support)
+    expected, found = plain.predict(task.query.images), lowered.predict(task.query.images)
+    assert found.dtype == torch.float32
+    assert not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.02)
+
+
+def test_examples_that_are_on_the_device_are_not_copied():
+    support = Examples(POOL.images[:2], torch.tensor([0, 1]))
+    assert support.to("cpu").images is support.images
+    assert POOL.to(torch.device("cpu")) is POOL
+    network = base()
+    assert all(network.to("cpu").params[name] is tensor for name, tensor in network.params.items())
