@@ -12,8 +12,9 @@ it still and learns the head alone.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fscl.device import is_autocast
 from fscl.errors import DataError, MisuseError
-from fscl.nets.fast import Params, frozen_copy, in_layout
+from fscl.nets.fast import Params, frozen_copy, in_layout, placed
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.nets.work import current_work
@@ -81,6 +83,14 @@ class PretrainedNetwork(Network):
         return _dtype(self.module)
 
     @property
+    def device(self) -> torch.device:
+        return next((tensor.device for tensor in _state(self.module).values()), torch.device("cpu"))
+
+    def to(self, device: torch.device | str) -> Network:
+        module = deepcopy(self.module).to(device)
+        return replace(self, module=module, params=placed(self.params, torch.device(device)))
+
+    @property
     def image_size(self) -> None:
         return None  # they are resized
 
@@ -95,7 +105,7 @@ class PretrainedNetwork(Network):
                 f"the base takes uint8 images (n, channels, height, width) of {self.spec.channels} channel(s) or of 1, but "
                 f"got {images.dtype} of shape {tuple(images.shape)}."
             )
-        return images.to(self.dtype).div_(255)
+        return images.to(self.device).to(self.dtype).div_(255)
 
     def features(
         self,
@@ -112,10 +122,12 @@ class PretrainedNetwork(Network):
             trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in weights.values())
             work.add(len(x) * self.spec.multiply_adds * (3 if trained else 1))
         at_once = max(1, BATCH_PIXELS // self.spec.image_size**2)
-        parts = [
-            functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1) for part in x.split(at_once)
-        ]
-        return torch.cat(parts) if parts else torch.zeros(0, self.n_features, dtype=self.dtype)
+        with torch.autocast(x.device.type, torch.bfloat16) if is_autocast() else nullcontext():
+            parts = [
+                functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1)
+                for part in x.split(at_once)
+            ]
+        return torch.cat(parts).to(x.dtype) if parts else x.new_zeros(0, self.n_features)
 
     def randomised(self, generator: torch.Generator) -> Network:
         raise MisuseError(
