@@ -1,0 +1,389 @@
+"""A classifier that goes on learning, as a scikit-learn estimator. "Teach it your own classes" in docs/ shows it in use."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from fscl.classifier.explaining import Explanation, explain, far_from_all, probabilities
+from fscl.classifier.judging import features_of, scores_of
+from fscl.classifier.knowledge import CallName, Event, Knowledge, Lesson
+from fscl.classifier.labels import Label, as_array, plain_labels
+from fscl.classifier.manifest import Settings
+from fscl.classifier.model_folder import Change, ModelFolder
+from fscl.classifier.pictures import Pictures, Shape, are_pictures, as_pictures, is_folder, labelled_folder
+from fscl.classifier.rows import Rows, rows_network
+from fscl.classifier.teaching import Teacher
+from fscl.continual.base import ContinualLearner
+from fscl.errors import DataError, MisuseError
+from fscl.meta.shipped import load_base
+from fscl.nets.network import Network
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The stored examples: how many of each class, their bytes, and the bound on them (None for no bound)."""
+
+    n_examples: int
+    per_class: dict[Label, int]
+    n_bytes: int
+    max_bytes: int | None
+
+
+class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns new classes at any time, and more examples of known ones, from a few pictures each.
+
+    X is an array of pictures, a list of paths or Pillow images, or a folder (fscl/classifier/pictures.py); or rows of
+    numbers, which are taken as features and learned as they are, without the base. y is any labels of one kind; a folder
+    brings its own, the names of its sub-folders.
+
+    A classifier that was saved or loaded has a folder, and every call that changes it is a transaction there.
+
+    Args:
+        base: a base that comes with the package by name, a path to one, or a `Network`.
+        method: a name from `fscl methods`.
+        dials: settings of the method other than its own; for `tsc` and its family alone.
+        memory_bytes: bound on the stored examples; None for none. Each class keeps as many as fit.
+        keep_states: how many earlier states `undo` can go back to; None for all.
+        invert: exchange light and dark; the shipped bases know light ink on a dark ground.
+        random_state: the seed.
+    """
+
+    _teacher: Teacher
+    _knowledge: Knowledge
+    _learner: ContinualLearner
+    _folder: ModelFolder | None
+    _past: list[Knowledge]
+
+    def __init__(
+        self,
+        base: str | PathLike[str] | Network = "omniglot-protonet-conv4",
+        method: str = "tsc",
+        *,
+        dials: Mapping[str, Any] | None = None,
+        memory_bytes: int | None = None,
+        keep_states: int | None = None,
+        invert: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.base = base
+        self.method = method
+        self.dials = dials
+        self.memory_bytes = memory_bytes
+        self.keep_states = keep_states
+        self.invert = invert
+        self.random_state = random_state
+
+    # learning
+
+    def fit(self, X: Any, y: Iterable[Any] | None = None) -> Self:
+        """Learn from nothing; of a model that has a folder, `undo` brings back what was known before."""
+        rows = None if are_pictures(X) else self._checked_rows(X, y, reset=True)
+        if not self._has("_knowledge") or self._folder is None:
+            self._begin(self._network_for(rows))
+        return self._learn("fit", X, y, rows)
+
+    def partial_fit(self, X: Any, y: Iterable[Any] | None = None, classes: Any = None) -> Self:
+        """Learn one more lesson, keeping what earlier ones taught.
+
+        Args:
+            X: pictures or rows, as everywhere.
+            y: their labels, known or new ones.
+            classes: accepted for scikit-learn's sake and never required; new classes are the point.
+        """
+        first = not self._has("_knowledge") or self._is_empty
+        rows = None if are_pictures(X) else self._checked_rows(X, y, reset=first)
+        if not self._has("_knowledge"):
+            self._begin(self._network_for(rows))
+        return self._learn("learn", X, y, rows)
+
+    def correct(self, image: Any, label: Any) -> Self:
+        """Teach one example that was misread: a path, a Pillow image, an array, or a row."""
+        check_is_fitted(self)
+        batch = self._batch_of_one(image)
+        rows = None if are_pictures(batch) else self._checked_rows(batch, [label], reset=False)
+        return self._learn("correct", batch, [label], rows)
+
+    def forget(self, label: Any) -> Self:
+        """Forget a class: no stored example, row or sum of it is left, and `undo` cannot bring it back."""
+        check_is_fitted(self)
+        (plain,) = plain_labels([label])
+        self._change(lambda teacher, before: teacher.forgotten(before, plain, when=_now()), final=True)
+        return self
+
+    def rename(self, old: Any, new: Any) -> Self:
+        """Give a class another name."""
+        check_is_fitted(self)
+        was, becomes = plain_labels([old])[0], plain_labels([new])[0]
+        self._change(lambda teacher, before: teacher.renamed(before, was, becomes, when=_now()))
+        return self
+
+    def undo(self, n_calls: int = 1) -> Self:
+        """Go back to the state before the last call, or before the last `n_calls`, bit for bit."""
+        check_is_fitted(self)
+        if n_calls < 1:
+            raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
+        if self._folder is not None:
+            self._use(self._folder.undo(n_calls))
+            return self
+        if n_calls > len(self._past):
+            raise MisuseError(
+                f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone: {len(self._past)} can "
+                "(no state is kept from before a forget, or beyond keep_states)."
+            )
+        self._use(self._past[-n_calls])
+        self._past = self._past[:-n_calls]
+        return self
+
+    # asking
+
+    def predict(self, X: Any, *, reject: bool = False) -> NDArray[Any]:
+        """The label of each picture; with `reject`, None for those that are too far from every class."""
+        check_is_fitted(self)
+        features = features_of(self._learner, self._examples(X))
+        best = scores_of(self._learner, features).argmax(1).tolist()
+        labels = as_array([self._knowledge.classes[i] for i in best])
+        if not reject:
+            return labels.astype(self.classes_.dtype)
+        answers = labels.astype(object)
+        answers[far_from_all(self._learner, self._knowledge, features).numpy()] = None
+        return answers
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Calibrated probabilities (n, n_classes), in the order of `classes_`, which is sorted and grows."""
+        check_is_fitted(self)
+        scores = scores_of(self._learner, features_of(self._learner, self._examples(X)))
+        found: NDArray[np.float64] = probabilities(scores, self._knowledge.judgement.temperature).numpy()
+        return found[:, self._order]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of right answers; a folder brings its own labels."""
+        if is_folder(X) and y is None:
+            check_is_fitted(self)
+            pictures, y = labelled_folder(Path(X), self._shape)
+            X = pictures
+        return float(super().score(X, y, sample_weight))
+
+    def explain(self, image: Any, *, n_nearest: int = 3) -> Explanation:
+        """One picture: its classes by probability, the nearest stored examples, and whether it is known at all."""
+        check_is_fitted(self)
+        (found,) = self.explain_all(self._batch_of_one(image), n_nearest=n_nearest)
+        return found
+
+    def explain_all(self, X: Any, *, n_nearest: int = 3) -> list[Explanation]:
+        """`explain` for each of many."""
+        check_is_fitted(self)
+        return explain(self._learner, self._knowledge, self._examples(X), n_nearest=n_nearest)
+
+    # what is known
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, sorted."""
+        self._need("classes_")
+        return as_array([self._knowledge.classes[i] for i in self._order])
+
+    @property
+    def history_(self) -> tuple[Event, ...]:
+        """What was learned when, and the accuracy then, estimated by leaving one out."""
+        self._need("history_")
+        return self._knowledge.history
+
+    @property
+    def memory_(self) -> MemoryUse:
+        """What is stored of the examples, and the bound on it."""
+        self._need("memory_")
+        counts, shots = self._knowledge.counts, self._knowledge.shots
+        per_class = dict(zip(self._knowledge.classes, counts, strict=True))
+        stored = 0 if shots is None else shots.images.nbytes + shots.labels.nbytes
+        return MemoryUse(sum(counts), per_class, stored, self.memory_bytes)
+
+    @property
+    def estimated_accuracy_(self) -> float | None:
+        """By leaving each stored example out; None where no class has two."""
+        self._need("estimated_accuracy_")
+        return self._knowledge.judgement.accuracy
+
+    @property
+    def class_accuracy_(self) -> dict[Label, float | None]:
+        """The same for each class."""
+        self._need("class_accuracy_")
+        return dict(zip(self._knowledge.classes, self._knowledge.judgement.per_class, strict=True))
+
+    # keeping
+
+    def save(self, folder: str | PathLike[str]) -> Self:
+        """Write the model as a new folder; from then on every change is a transaction there."""
+        if not self._has("_knowledge"):
+            self._begin(self._network_for(None))
+        network, settings = self._teacher.network, self._settings()
+        self._folder = ModelFolder.create(Path(folder), network, settings, [*self._past, self._knowledge])
+        return self
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """The model in a folder, which its changes go to; a call that was cut short is completed with the next change."""
+        opened = ModelFolder(Path(folder))
+        network, settings, knowledge = opened.read()
+        model = cls(
+            base=settings.base or str(Path(folder) / "base.safetensors"),
+            method=settings.method,
+            dials=settings.dials or None,
+            memory_bytes=settings.memory_bytes,
+            keep_states=settings.keep_states,
+            invert=settings.invert,
+            random_state=settings.seed,
+        )
+        model._begin(network)
+        model._folder = opened
+        model._use(knowledge)
+        return model
+
+    # the rest is how
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.string = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._has("_knowledge") and not self._is_empty
+
+    def _has(self, name: str) -> bool:
+        return name in vars(self)
+
+    def _need(self, name: str) -> None:
+        if not self._has("_knowledge"):  # as scikit-learn would have it: no such attribute before fit
+            raise AttributeError(f"{type(self).__name__} has no {name} before it has learned; call fit or partial_fit.")
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self._knowledge.classes
+
+    def _begin(self, network: Network) -> None:
+        """Start with nothing known."""
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31)
+        self._teacher = Teacher(network, self.method, dict(self.dials or {}), int(seed), self.memory_bytes)
+        self._folder = None
+        self._begun = self._settings()
+        self._past = []
+        self._use(Knowledge())
+
+    def _network_for(self, rows: Tensor | None) -> Network:
+        if rows is not None:
+            return rows_network(rows.shape[1])
+        return self.base if isinstance(self.base, Network) else load_base(Path(self.base).__fspath__())
+
+    def _settings(self) -> Settings:
+        named = str(self.base) if not isinstance(self.base, Network) and not Path(self.base).suffix else None
+        return Settings(
+            base=named,
+            method=self.method,
+            dials=dict(self.dials or {}),
+            memory_bytes=self.memory_bytes,
+            keep_states=self.keep_states,
+            invert=self.invert,
+            seed=self._teacher.seed,
+        )
+
+    def _check_settings(self) -> None:
+        """Parameters that changed since it began to learn would be obeyed by halves."""
+        now = self._settings()
+        changed = [name for name in Settings.model_fields if getattr(now, name) != getattr(self._begun, name)]
+        if changed:
+            raise MisuseError(
+                f"{changed[0]} changed since this classifier began to learn; fit a clone of it, or set it back to "
+                f"{getattr(self._begun, changed[0])!r}."
+            )
+
+    @property
+    def _shape(self) -> Shape:
+        spec = self._teacher.network.spec
+        return Shape(spec.image_size, spec.channels, self.invert)
+
+    def _learn(self, call: CallName, X: Any, y: Any, rows: Tensor | None) -> Self:
+        self._check_settings()
+        if rows is not None:
+            if not isinstance(self._teacher.network, Rows):
+                raise DataError("this classifier learns pictures, but these are rows of numbers. Use another one.")
+            examples, sources = rows, ("",) * len(rows)
+        else:
+            if isinstance(self._teacher.network, Rows):
+                raise DataError("this classifier has learned rows of numbers, but these are pictures. Use another one.")
+            if is_folder(X) and y is None:
+                pictures, y = labelled_folder(Path(X), self._shape)
+            else:
+                pictures = X if isinstance(X, Pictures) else as_pictures(X, self._shape)
+            examples, sources = pictures.images, pictures.sources
+        if y is None:
+            raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
+        labels = tuple(plain_labels(column_or_1d(y) if isinstance(y, np.ndarray) else y))
+        if len(labels) != len(examples) or not labels:
+            raise DataError(f"there are {len(examples)} examples and {len(labels)} labels; each needs one of its own.")
+        lesson = Lesson(examples, labels, sources, call, _now())
+        if self._folder is None:
+            self._change(lambda teacher, before: teacher.learned(before, lesson))
+        else:
+            self._use(self._folder.teach(self._teacher, lesson))
+        return self
+
+    def _change(self, made: Change, *, final: bool = False) -> None:
+        """Replace what is known by what `made` makes of it; `final` leaves no way back."""
+        self._check_settings()
+        if self._folder is not None:
+            self._use(self._folder.change(self._teacher, made, final=final))
+            return
+        after = made(self._teacher, self._knowledge)
+        kept = [] if final else [*self._past, self._knowledge]
+        self._past = kept if self.keep_states is None else kept[max(0, len(kept) - self.keep_states) :]
+        self._use(after)
+
+    def _use(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._learner = self._teacher.learner(knowledge)
+        self._order = sorted(range(len(knowledge.classes)), key=lambda i: knowledge.classes[i])
+
+    def _examples(self, X: Any) -> Tensor:
+        """What is asked about, as the learner takes it."""
+        if isinstance(X, Pictures):
+            return X.images
+        if isinstance(self._teacher.network, Rows):
+            return self._checked_rows(X, None, reset=False)
+        if not are_pictures(X):
+            raise DataError(
+                "this classifier has learned pictures, and X is none: give an array (n, h, w) or (n, h, w, c), a list of "
+                "paths or Pillow images, or a folder."
+            )
+        return as_pictures(X, self._shape).images
+
+    def _batch_of_one(self, image: Any) -> Any:
+        if isinstance(self._teacher.network, Rows):
+            return np.asarray(image)[None]
+        return [image]
+
+    def _checked_rows(self, X: Any, y: Any, *, reset: bool) -> Tensor:
+        """Rows of numbers as scikit-learn checks them, in double precision, copied."""
+        if y is None:
+            checked = validate_data(self, X, reset=reset, dtype=np.float64)
+        else:
+            checked, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
+            check_classification_targets(labels)
+        return torch.from_numpy(np.array(checked, dtype=np.float64))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
