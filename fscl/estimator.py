@@ -89,7 +89,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Iterable[Any] | None = None) -> Self:
         """Learn from nothing; of a model that has a folder, `undo` brings back what was known before."""
-        rows = None if are_pictures(X) else self._checked_rows(X, y, reset=True)
+        rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=True)
         if not self._has("_knowledge") or self._folder is None:
             self._begin(self._network_for(rows))
         return self._learn("fit", X, y, rows)
@@ -103,7 +103,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes: accepted for scikit-learn's sake and never required; new classes are the point.
         """
         first = not self._has("_knowledge") or self._is_empty
-        rows = None if are_pictures(X) else self._checked_rows(X, y, reset=first)
+        rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=first)
         if not self._has("_knowledge"):
             self._begin(self._network_for(rows))
         return self._learn("learn", X, y, rows)
@@ -111,9 +111,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def correct(self, image: Any, label: Any) -> Self:
         """Teach one example that was misread: a path, a Pillow image, an array, or a row."""
         check_is_fitted(self)
-        batch = self._batch_of_one(image)
-        rows = None if are_pictures(batch) else self._checked_rows(batch, [label], reset=False)
-        return self._learn("correct", batch, [label], rows)
+        batch, y = self._batch_of_one(image), [label]
+        rows = None if are_pictures(batch) else self._checked_rows(batch)
+        return self._learn("correct", batch, y, rows)
 
     def forget(self, label: Any) -> Self:
         """Forget a class: no stored example, row or sum of it is left, and `undo` cannot bring it back."""
@@ -362,7 +362,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Pictures):
             return X.images
         if isinstance(self._teacher.network, Rows):
-            return self._checked_rows(X, None, reset=False)
+            return self._checked_rows(X)
         if not are_pictures(X):
             raise DataError(
                 "this classifier has learned pictures, and X is none: give an array (n, h, w) or (n, h, w, c), a list of "
@@ -375,14 +375,15 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(image)[None]
         return [image]
 
-    def _checked_rows(self, X: Any, y: Any, *, reset: bool) -> Tensor:
+    def _checked_rows(self, X: Any) -> Tensor:
         """Rows of numbers as scikit-learn checks them, in double precision, copied."""
-        if y is None:
-            checked = validate_data(self, X, reset=reset, dtype=np.float64)
-        else:
-            checked, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
-            check_classification_targets(labels)
-        return torch.from_numpy(np.array(checked, dtype=np.float64))
+        return torch.from_numpy(np.array(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    def _checked_lesson(self, X: Any, y: Any, *, reset: bool) -> tuple[Tensor, Any]:
+        """Rows and labels as scikit-learn checks them."""
+        checked, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        check_classification_targets(labels)
+        return torch.from_numpy(np.array(checked)), labels
 
 
 def _now() -> str:

@@ -2,7 +2,8 @@
 
 Arrays (n, h, w), (n, h, w, c) or (n, c, h, w), of whole numbers from 0 to 255 or floats from 0 to 1; lists of paths, of
 Pillow images or of single arrays; a folder. Every picture is brought to the base's size and channels by the same route as
-a file (`fscl.data.images`). What cannot serve is refused with its position or name and the reason, before anything is learned.
+a file (`fscl.data.images`). What cannot serve is refused with its position or name and the reason, before anything is
+learned.
 """
 
 import os
