@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from fscl.continual.base import ContinualLearner
 from fscl.errors import DataError, MisuseError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
+
+if TYPE_CHECKING:
+    from fscl.classifier.export import Exported
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,20 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model._folder = opened
         model._use(knowledge)
         return model
+
+    def recover(self) -> bool:
+        """Complete a lesson that a killed process left in the folder's journal; whether there was one."""
+        if self._folder is None or not self._folder.waiting():
+            return False
+        self._use(self._folder.complete(self._teacher))
+        return True
+
+    def export(self, path: str | PathLike[str]) -> "Exported":
+        """Write extractor and head as one ONNX file, and the labels beside it; needs `fscl[export]`."""
+        check_is_fitted(self)
+        from fscl.classifier.export import export_onnx  # rarely needed
+
+        return export_onnx(Path(path), self._learner, self._knowledge, self._order, self._shape)
 
     # the rest is how
 

@@ -157,10 +157,14 @@ class ModelFolder:
             self._sweep(manifest)
             return self.knowledge(manifest)
 
-    def complete(self, teacher: Teacher) -> None:
+    def waiting(self) -> bool:
+        """Whether a lesson that was written down waits to be learned."""
+        return self.journal.pending(read_manifest(self.folder).next_number)
+
+    def complete(self, teacher: Teacher) -> Knowledge:
         """Learn a lesson that a killed process left in the journal, and sweep up after it."""
-        with self._writing(teacher):
-            pass
+        with self._writing(teacher) as manifest:
+            return self.knowledge(manifest)
 
     @contextmanager
     def _writing(self, teacher: Teacher) -> Iterator[Manifest]:
