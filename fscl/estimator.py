@@ -22,7 +22,7 @@ from fscl.classifier.knowledge import CallName, Event, Knowledge, Lesson
 from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.manifest import Settings
 from fscl.classifier.model_folder import Change, ModelFolder
-from fscl.classifier.pictures import Pictures, Shape, are_pictures, as_pictures, is_folder, labelled_folder
+from fscl.classifier.pictures import Pictures, Report, Shape, are_pictures, as_pictures, is_folder, labelled_folder
 from fscl.classifier.rows import Rows, rows_network
 from fscl.classifier.teaching import Teacher
 from fscl.continual.base import ContinualLearner
@@ -134,7 +134,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def undo(self, n_calls: int = 1) -> Self:
         """Go back to the state before the last call, or before the last `n_calls`, bit for bit."""
-        check_is_fitted(self)
+        self._need("undo")
         if n_calls < 1:
             raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
         if self._folder is not None:
@@ -189,6 +189,21 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return explain(self._learner, self._knowledge, self._examples(X), n_nearest=n_nearest)
 
+    def answers(self, paths: Iterable[str | PathLike[str]]) -> tuple[tuple[str, ...], list[Explanation]]:
+        """`explain` for files and folders of files, with the name of each picture."""
+        check_is_fitted(self)
+        found = [as_pictures(path, self._shape) for path in paths]
+        images = torch.cat([pictures.images for pictures in found])
+        names = tuple(source for pictures in found for source in pictures.sources)
+        return names, explain(self._learner, self._knowledge, images)
+
+    def read_folder(
+        self, folder: str | PathLike[str], *, skip_bad: bool = False, report: Report | None = None
+    ) -> tuple[Pictures, list[str]]:
+        """The pictures of a folder with one sub-folder per class, ready to be learned, and their labels."""
+        self._need("base")
+        return labelled_folder(Path(folder), self._shape, bad_files="skip" if skip_bad else "refuse", report=report)
+
     # what is known
 
     @property
@@ -223,6 +238,25 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The same for each class."""
         self._need("class_accuracy_")
         return dict(zip(self._knowledge.classes, self._knowledge.judgement.per_class, strict=True))
+
+    def about(self) -> dict[str, Any]:
+        """What is known, as a JSON value: settings, classes with their stored examples and accuracy, bytes, history."""
+        self._need("about")
+        memory = self.memory_
+        classes = [
+            {"label": label, "examples": memory.per_class[label], "accuracy": accuracy}
+            for label, accuracy in self.class_accuracy_.items()
+        ]
+        return {
+            "settings": self._settings().model_dump(mode="json"),
+            "classes": classes,
+            "accuracy": self.estimated_accuracy_,
+            "memory": {"examples": memory.n_examples, "bytes": memory.n_bytes, "bound": memory.max_bytes},
+            "learner_bytes": self._learner.stored_bytes(),
+            "folder_bytes": None if self._folder is None else self._folder.n_bytes(),
+            "waiting": self._folder is not None and self._folder.waiting(),
+            "history": [vars(event) for event in self.history_],
+        }
 
     # keeping
 
@@ -344,7 +378,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if is_folder(X) and y is None:
                 pictures, y = labelled_folder(Path(X), self._shape)
             else:
-                pictures = X if isinstance(X, Pictures) else as_pictures(X, self._shape)
+                pictures = as_pictures(X, self._shape)
             examples, sources = pictures.images, pictures.sources
         if y is None:
             raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
@@ -376,8 +410,6 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _examples(self, X: Any) -> Tensor:
         """What is asked about, as the learner takes it."""
-        if isinstance(X, Pictures):
-            return X.images
         if isinstance(self._teacher.network, Rows):
             return self._checked_rows(X)
         if not are_pictures(X):

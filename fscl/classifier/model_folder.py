@@ -67,11 +67,12 @@ class ModelFolder:
             part.mkdir(parents=True)
             _write_new(part, network, settings, states)
             part.replace(folder)
-            sync_folder(folder.parent)
         except OSError as error:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}. Nothing was written.") from error
         finally:
             shutil.rmtree(part, ignore_errors=True)
+        with _after_the_fact(folder):
+            sync_folder(folder.parent)
         return cls(folder)
 
     # reading
@@ -118,6 +119,10 @@ class ModelFolder:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
         return self._network
 
+    def n_bytes(self) -> int:
+        """Bytes of everything in the folder."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
+
     # changing
 
     def teach(self, teacher: Teacher, lesson: Lesson, *, acknowledged: Callable[[], None] = lambda: None) -> Knowledge:
@@ -152,9 +157,11 @@ class ModelFolder:
             dropped = n_calls - pending
             if dropped:
                 earlier = manifest.model_copy(update={"states": manifest.states[: len(manifest.states) - dropped]})
-                self._write(earlier)
+                write_manifest(self.folder, earlier)
                 manifest = earlier
-            self._sweep(manifest)
+            with _after_the_fact(self.folder):
+                sync_folder(self.folder)
+                self._sweep(manifest)
             return self.knowledge(manifest)
 
     def waiting(self) -> bool:
@@ -197,16 +204,14 @@ class ModelFolder:
             states = states[max(0, len(states) - keep - 1) :]
         changed = {"states": states, "next_number": record.number + 1}
         newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not dropped})
-        self._write(newer)
+        write_manifest(self.folder, newer)
         self._last = newer.seal, after
-        self.journal.clear()
-        if dropped:
-            self._sweep(newer)
+        with _after_the_fact(self.folder):
+            sync_folder(self.folder)
+            self.journal.clear()
+            if dropped:
+                self._sweep(newer)
         return after
-
-    def _write(self, manifest: Manifest) -> None:
-        write_manifest(self.folder, manifest)
-        sync_folder(self.folder)
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
@@ -275,6 +280,18 @@ class ModelFolder:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _after_the_fact(folder: Path) -> Iterator[None]:
+    """For what comes after a commit: its failure does not take the change back, and must not say so."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{folder} was changed as asked, but what follows failed: {error.strerror or error}. It is a whole model; the "
+            "next change sweeps up."
+        ) from error
 
 
 def _listed(folder: Path) -> list[Path]:

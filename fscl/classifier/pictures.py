@@ -64,7 +64,7 @@ class Pictures:
 
 def are_pictures(X: object) -> bool:
     """Whether X holds pictures in one of the forms above; else it is rows of numbers, or nothing of use."""
-    if isinstance(X, str | os.PathLike | Image.Image):
+    if isinstance(X, str | os.PathLike | Image.Image | Pictures):
         return True
     if isinstance(X, np.ndarray | Tensor):
         return X.ndim >= 3 or (X.ndim == 1 and len(X) > 0 and _is_picture(X[0]))
@@ -96,6 +96,8 @@ def as_pictures(X: Any, shape: Shape) -> Pictures:
     """X in any of its forms; a folder gives the pictures that lie in it or one level below, by name."""
     if isinstance(X, str | os.PathLike):
         return _read_files(_files(Path(X)), shape)
+    if isinstance(X, Pictures):
+        return X
     if isinstance(X, Image.Image):
         return as_pictures([X], shape)
     if isinstance(X, Tensor):
