@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fscl.classifier.manifest import FileRecord, Manifest, read_manifest, verify
 from fscl.classifier.model_folder import BASE, ModelFolder
-from fscl.classifier.states import ImageStore, read_details
+from fscl.classifier.sheets import ImageStore, sheet_of
+from fscl.classifier.states import read_details
 from fscl.errors import StorageError
 
 
@@ -40,7 +41,7 @@ def check_model(folder: Path) -> Checked:
             problems.append(str(error))
     for state in manifest.states:
         try:
-            names |= dict.fromkeys(map(str, read_details(folder, state)["images"]))
+            names |= dict.fromkeys(map(sheet_of, read_details(folder, state)["images"]))
         except (StorageError, KeyError, TypeError) as error:
             if str(error) not in problems:
                 problems.append(str(error))

@@ -33,7 +33,6 @@ class Journal:
         }
         save_tensors(self._path(number), "lesson", {"examples": lesson.examples}, details)
         sync_folder(self.folder)
-        sync_folder(self.folder.parent)
 
     def pending(self, next_number: int) -> bool:
         """Whether there is a lesson that was written down and not learned."""

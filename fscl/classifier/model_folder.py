@@ -3,7 +3,7 @@
 model.json           what the model is: settings, states, and the fingerprint of every file; replaced in one piece, last
 base.safetensors     the network it began with
 states/000001/ …     a state for each call that can be undone, the present one last
-images/<sha256>.png  the stored examples, as the network sees them
+images/<sha256>.png  the stored examples, as the network sees them, those of a lesson on one sheet
 journal/             a lesson that is being learned
 lock                 held by the one process that writes
 
@@ -33,7 +33,8 @@ from fscl.classifier.manifest import (
     write_manifest,
 )
 from fscl.classifier.rows import Rows, rows_network
-from fscl.classifier.states import ImageStore, read_details, read_state, write_state
+from fscl.classifier.sheets import ImageStore, sheet_of
+from fscl.classifier.states import read_details, read_state, write_state
 from fscl.classifier.teaching import Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
 from fscl.meta.shipped import load_base
@@ -196,7 +197,7 @@ class ModelFolder:
         return read_manifest(self.folder)
 
     def _commit(self, manifest: Manifest, after: Knowledge, *, final: bool = False) -> Knowledge:
-        record = write_state(self.folder, manifest.next_number, after, self.images)
+        record = write_state(self.folder, manifest.next_number, after, self.images, anew=final)
         states = (record,) if final else (*manifest.states, record)
         keep = manifest.settings.keep_states
         dropped = final or (keep is not None and len(states) > keep + 1)
@@ -267,7 +268,7 @@ class ModelFolder:
         """What lies in the model's folders and is not part of it; a lesson that waits in the journal is."""
         kept = {self.folder / record.folder for record in manifest.states}
         for record in manifest.states:
-            kept |= {self.images.path(name) for name in read_details(self.folder, record)["images"]}
+            kept |= {self.images.path(sheet_of(name)) for name in read_details(self.folder, record)["images"]}
         found = [path for name in FOLDERS for path in _listed(self.folder / name)]
         found += [path for path in _listed(self.folder) if path.name.startswith(".") and path.name.endswith(".part")]
         waiting = self.folder / "journal" / f"{manifest.next_number:06}.safetensors"

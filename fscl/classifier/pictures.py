@@ -43,11 +43,11 @@ class Shape:
             raise DataError(f"{path} {what}; give the path of a picture.")
         return read_image(path, image_size=self.image_size, channels=self.channels)
 
-    def tensor(self, pictures: Sequence[Pixels]) -> Tensor:
+    def tensor(self, pictures: Sequence[Pixels] | Pixels) -> Tensor:
         """Pictures of this shape as one tensor."""
-        if not pictures:
+        if len(pictures) == 0:
             return torch.zeros(0, self.channels, self.image_size, self.image_size, dtype=torch.uint8)
-        stacked = torch.from_numpy(np.stack(pictures))
+        stacked = torch.from_numpy(pictures.copy() if isinstance(pictures, np.ndarray) else np.stack(pictures))
         return 255 - stacked if self.invert else stacked
 
 
@@ -171,7 +171,7 @@ def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
     return (array * 255).round().astype(np.uint8) if top == 1.0 else array.astype(np.uint8)
 
 
-def _as_pixels(array: NDArray[np.uint8], shape: Shape, name: str) -> list[Pixels]:
+def _as_pixels(array: NDArray[np.uint8], shape: Shape, name: str) -> list[Pixels] | Pixels:
     """Each picture of (n, h, w) or of four dimensions, in the base's shape."""
     last = _channels_last(array, name)
     n, height, width, channels = last.shape
@@ -179,7 +179,7 @@ def _as_pixels(array: NDArray[np.uint8], shape: Shape, name: str) -> list[Pixels
         limit = MAX_PIXELS // 10**6
         raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} megapixels are read.")
     if (height, width, channels) == (shape.image_size, shape.image_size, shape.channels):
-        return list(np.ascontiguousarray(last.transpose(0, 3, 1, 2)))
+        return last.transpose(0, 3, 1, 2)  # all at once: nothing to resize
     size = {"image_size": shape.image_size, "channels": shape.channels}
     plain = np.ascontiguousarray(last[..., 0] if channels == 1 else last)
     return [pixels_of(Image.fromarray(plain[i]), **size, name=f"picture {i} of {name}") for i in range(n)]

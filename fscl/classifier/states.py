@@ -1,111 +1,41 @@
-"""One state of a model as files: `state.json`, `learner.safetensors`, and an image file for each stored example.
+"""One state of a model as files: `state.json`, `learner.safetensors`, and the stored examples on sheets (sheets.py).
 
-An image is stored as the network sees it, under the SHA-256 of its file, so that equal ones are stored once, and class
-names are in JSON alone: any script, any slash. Where the learner's memory is the stored examples themselves, it is not
-written twice.
+Class names are in JSON alone: any script, any slash. Where the learner's memory is the stored examples themselves, it is
+not written twice.
 """
 
-import hashlib
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fscl.classifier.knowledge import Event, Judgement, Knowledge
 from fscl.classifier.labels import plain_labels
 from fscl.classifier.manifest import STATE_FILES, StateRecord, record_of, verify
+from fscl.classifier.sheets import ImageStore
 from fscl.continual.base import LearnerState
-from fscl.data.images import Pixels, read_image
 from fscl.data.pool import Examples
 from fscl.errors import DataError, StorageError
-from fscl.storage import load_tensors, read_json, save_tensors, sync_folder, write_bytes, write_json
+from fscl.storage import load_tensors, read_json, save_tensors, sync_folder, write_json
 
-MAX_IMAGE_BYTES = 8 * 2**20
 MEMORY = ("memory/images", "memory/labels")
 
 
-@dataclass
-class ImageStore:
-    """The image files of a model. Remembers which picture has which name, so that none is encoded twice."""
+def write_state(
+    root: Path, number: int, knowledge: Knowledge, images: ImageStore, *, anew: bool = False
+) -> StateRecord:
+    """Write a state's files; it is not part of the model until the manifest names it.
 
-    folder: Path
-    names: dict[bytes, str] = field(default_factory=dict)
-
-    def write(self, images: Tensor) -> list[str]:
-        """Store pictures (n, channels, size, size); their names."""
-        names = [self._write_one(image.numpy()) for image in images]
-        if self.folder.is_dir():
-            sync_folder(self.folder)
-        return names
-
-    def read(self, names: Sequence[str], *, image_size: int, channels: int) -> Tensor:
-        """The pictures of these names, each verified."""
-        found = {name: self._read_one(name, image_size, channels) for name in dict.fromkeys(names)}
-        return torch.from_numpy(np.stack([found[name] for name in names]))
-
-    def path(self, name: str) -> Path:
-        """Where a picture is. A name is a SHA-256 and nothing else, so that it cannot lead out of the folder."""
-        if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
-            raise StorageError(
-                f"{name!r} is not the name of a stored image; the model was altered. Restore it from a copy."
-            )
-        return self.folder / f"{name}.png"
-
-    def content(self, name: str) -> bytes:
-        """A verified image file."""
-        path = self.path(name)
-        if path.is_symlink() or not path.is_file():
-            raise StorageError(f"{path} is missing or no plain file, but belongs to the model. Restore it from a copy.")
-        if path.stat().st_size > MAX_IMAGE_BYTES:
-            raise StorageError(f"{path} has over {MAX_IMAGE_BYTES:,} bytes, which no stored image has.")
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != name:
-            raise StorageError(f"{path} was altered after it was written. Restore it from a copy.")
-        return content
-
-    def _write_one(self, pixels: Pixels) -> str:
-        key = hashlib.sha256(pixels.tobytes()).digest()
-        name = self.names.get(key)
-        if name is not None and self.path(name).is_file():
-            return name
-        content = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)).squeeze()).save(content, "PNG")
-        name = hashlib.sha256(content.getvalue()).hexdigest()
-        write_bytes(self.path(name), content.getvalue())
-        self.names[key] = name
-        return name
-
-    def _read_one(self, name: str, image_size: int, channels: int) -> Pixels:
-        try:
-            pixels = read_image(
-                self.content(name),
-                image_size=image_size,
-                channels=channels,
-                name=str(self.path(name)),
-                formats=("PNG",),
-                original_size=(image_size, image_size),
-            )
-        except DataError as error:
-            raise StorageError(f"{error} It belongs to the model; restore it from a copy.") from error
-        self.names[hashlib.sha256(pixels.tobytes()).digest()] = name
-        return pixels
-
-
-def write_state(root: Path, number: int, knowledge: Knowledge, images: ImageStore) -> StateRecord:
-    """Write a state's files; it is not part of the model until the manifest names it."""
+    `anew` writes its examples on new sheets, so that no sheet of an earlier state is needed.
+    """
     shots, state = knowledge.shots, knowledge.learner
     tensors: dict[str, Tensor] = {"features": knowledge.features.clone()}  # of rows they are the rows themselves
     details: dict[str, Any] = {**knowledge.details(), "images": [], "memory_is_shots": False}
     if shots is not None and shots.images.ndim == 2:
         tensors["rows"] = shots.images
     elif shots is not None:
-        details["images"] = images.write(shots.images)
+        details["images"] = images.write(shots.images, anew=anew)
     if state is not None:
         shared = shots is not None and _memory_is(state, shots)
         details["memory_is_shots"] = shared
