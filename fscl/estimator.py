@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,10 +22,9 @@ from fscl.classifier.judging import features_of, scores_of
 from fscl.classifier.knowledge import CallName, Event, Knowledge, Lesson
 from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.manifest import Settings
-from fscl.classifier.model_folder import Change, ModelFolder
-from fscl.classifier.pictures import Pictures, Report, Shape, are_pictures, as_pictures, is_folder, labelled_folder
+from fscl.classifier.pictures import Pictures, Report, are_pictures, as_pictures, is_folder, labelled_folder
 from fscl.classifier.rows import Rows, rows_network
-from fscl.classifier.teaching import Teacher
+from fscl.classifier.session import Session
 from fscl.continual.base import ContinualLearner
 from fscl.errors import DataError, MisuseError
 from fscl.meta.shipped import load_base
@@ -63,11 +63,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: the seed.
     """
 
-    _teacher: Teacher
-    _knowledge: Knowledge
-    _learner: ContinualLearner
-    _folder: ModelFolder | None
-    _past: list[Knowledge]
+    _session: Session
 
     def __init__(
         self,
@@ -93,7 +89,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Iterable[Any] | None = None) -> Self:
         """Learn from nothing; of a model that has a folder, `undo` brings back what was known before."""
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=True)
-        if not self._has("_knowledge") or self._folder is None:
+        if not self._has_begun or self._session.folder is None:
             self._begin(self._network_for(rows))
         return self._learn("fit", X, y, rows)
 
@@ -105,9 +101,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: their labels, known or new ones.
             classes: accepted for scikit-learn's sake and never required; new classes are the point.
         """
-        first = not self._has("_knowledge") or self._is_empty
+        first = not self._has_begun or self._is_empty
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=first)
-        if not self._has("_knowledge"):
+        if not self._has_begun:
             self._begin(self._network_for(rows))
         return self._learn("learn", X, y, rows)
 
@@ -122,31 +118,22 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Forget a class: no stored example, row or sum of it is left, and `undo` cannot bring it back."""
         check_is_fitted(self)
         (plain,) = plain_labels([label])
-        self._change(lambda teacher, before: teacher.forgotten(before, plain, when=_now()), final=True)
+        self._check_settings()
+        self._session.change(lambda teacher, before: teacher.forgotten(before, plain, when=_now()), final=True)
         return self
 
     def rename(self, old: Any, new: Any) -> Self:
         """Give a class another name."""
         check_is_fitted(self)
         was, becomes = plain_labels([old])[0], plain_labels([new])[0]
-        self._change(lambda teacher, before: teacher.renamed(before, was, becomes, when=_now()))
+        self._check_settings()
+        self._session.change(lambda teacher, before: teacher.renamed(before, was, becomes, when=_now()))
         return self
 
     def undo(self, n_calls: int = 1) -> Self:
         """Go back to the state before the last call, or before the last `n_calls`, bit for bit."""
         self._need("undo")
-        if n_calls < 1:
-            raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
-        if self._folder is not None:
-            self._use(self._folder.undo(n_calls))
-            return self
-        if n_calls > len(self._past):
-            raise MisuseError(
-                f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone: {len(self._past)} can "
-                "(no state is kept from before a forget, or beyond keep_states)."
-            )
-        self._use(self._past[-n_calls])
-        self._past = self._past[:-n_calls]
+        self._session.undo(n_calls)
         return self
 
     # asking
@@ -168,13 +155,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         scores = scores_of(self._learner, features_of(self._learner, self._examples(X)))
         found: NDArray[np.float64] = probabilities(scores, self._knowledge.judgement.temperature).numpy()
-        return found[:, self._order]
+        return found[:, self._session.order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of right answers; a folder brings its own labels."""
         if is_folder(X) and y is None:
             check_is_fitted(self)
-            pictures, y = labelled_folder(Path(X), self._shape)
+            pictures, y = labelled_folder(Path(X), self._session.shape)
             X = pictures
         return float(super().score(X, y, sample_weight))
 
@@ -192,7 +179,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def answers(self, paths: Iterable[str | PathLike[str]]) -> tuple[tuple[str, ...], list[Explanation]]:
         """`explain` for files and folders of files, with the name of each picture."""
         check_is_fitted(self)
-        found = [as_pictures(path, self._shape) for path in paths]
+        found = [as_pictures(path, self._session.shape) for path in paths]
         images = torch.cat([pictures.images for pictures in found])
         names = tuple(source for pictures in found for source in pictures.sources)
         return names, explain(self._learner, self._knowledge, images)
@@ -202,7 +189,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Pictures, list[str]]:
         """The pictures of a folder with one sub-folder per class, ready to be learned, and their labels."""
         self._need("base")
-        return labelled_folder(Path(folder), self._shape, bad_files="skip" if skip_bad else "refuse", report=report)
+        return labelled_folder(
+            Path(folder), self._session.shape, bad_files="skip" if skip_bad else "refuse", report=report
+        )
 
     # what is known
 
@@ -210,7 +199,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def classes_(self) -> NDArray[Any]:
         """The labels, sorted."""
         self._need("classes_")
-        return as_array([self._knowledge.classes[i] for i in self._order])
+        return as_array([self._knowledge.classes[i] for i in self._session.order])
 
     @property
     def history_(self) -> tuple[Event, ...]:
@@ -242,19 +231,19 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def about(self) -> dict[str, Any]:
         """What is known, as a JSON value: settings, classes with their stored examples and accuracy, bytes, history."""
         self._need("about")
-        memory = self.memory_
+        memory, folder = self.memory_, self._session.folder
         classes = [
             {"label": label, "examples": memory.per_class[label], "accuracy": accuracy}
             for label, accuracy in self.class_accuracy_.items()
         ]
         return {
-            "settings": self._settings().model_dump(mode="json"),
+            "settings": self._session.settings.model_dump(mode="json"),
             "classes": classes,
             "accuracy": self.estimated_accuracy_,
             "memory": {"examples": memory.n_examples, "bytes": memory.n_bytes, "bound": memory.max_bytes},
             "learner_bytes": self._learner.stored_bytes(),
-            "folder_bytes": None if self._folder is None else self._folder.n_bytes(),
-            "waiting": self._folder is not None and self._folder.waiting(),
+            "folder_bytes": None if folder is None else folder.n_bytes(),
+            "waiting": folder is not None and folder.waiting(),
             "history": [vars(event) for event in self.history_],
         }
 
@@ -262,17 +251,16 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, folder: str | PathLike[str]) -> Self:
         """Write the model as a new folder; from then on every change is a transaction there."""
-        if not self._has("_knowledge"):
+        if not self._has_begun:
             self._begin(self._network_for(None))
-        network, settings = self._teacher.network, self._settings()
-        self._folder = ModelFolder.create(Path(folder), network, settings, [*self._past, self._knowledge])
+        self._session.save(Path(folder))
         return self
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """The model in a folder, which its changes go to; a call that was cut short is completed with the next change."""
-        opened = ModelFolder(Path(folder))
-        network, settings, knowledge = opened.read()
+        session = Session.load(Path(folder))
+        settings = session.settings
         model = cls(
             base=settings.base or str(Path(folder) / "base.safetensors"),
             method=settings.method,
@@ -282,24 +270,20 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             invert=settings.invert,
             random_state=settings.seed,
         )
-        model._begin(network)
-        model._folder = opened
-        model._use(knowledge)
+        model._session = session
         return model
 
     def recover(self) -> bool:
         """Complete a lesson that a killed process left in the folder's journal; whether there was one."""
-        if self._folder is None or not self._folder.waiting():
-            return False
-        self._use(self._folder.complete(self._teacher))
-        return True
+        self._need("recover")
+        return self._session.recover()
 
     def export(self, path: str | PathLike[str]) -> "Exported":
         """Write extractor and head as one ONNX file, and the labels beside it; needs `fscl[export]`."""
         check_is_fitted(self)
         from fscl.classifier.export import export_onnx  # rarely needed
 
-        return export_onnx(Path(path), self._learner, self._knowledge, self._order, self._shape)
+        return export_onnx(Path(path), self._learner, self._knowledge, self._session.order, self._session.shape)
 
     # the rest is how
 
@@ -310,13 +294,22 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._has("_knowledge") and not self._is_empty
+        return self._has_begun and not self._is_empty
 
-    def _has(self, name: str) -> bool:
-        return name in vars(self)
+    @property
+    def _has_begun(self) -> bool:
+        return "_session" in vars(self)
+
+    @property
+    def _knowledge(self) -> Knowledge:
+        return self._session.knowledge
+
+    @property
+    def _learner(self) -> ContinualLearner:
+        return self._session.learner
 
     def _need(self, name: str) -> None:
-        if not self._has("_knowledge"):  # as scikit-learn would have it: no such attribute before fit
+        if not self._has_begun:  # as scikit-learn would have it: no such attribute before fit
             raise AttributeError(f"{type(self).__name__} has no {name} before it has learned; call fit or partial_fit.")
 
     @property
@@ -328,99 +321,75 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        self._teacher = Teacher(network, self.method, dict(self.dials or {}), int(seed), self.memory_bytes)
-        self._folder = None
-        self._begun = self._settings()
-        self._past = []
-        self._use(Knowledge())
+        self._session = Session(network, self._settings(int(seed)))
 
     def _network_for(self, rows: Tensor | None) -> Network:
         if rows is not None:
             return rows_network(rows.shape[1])
-        return self.base if isinstance(self.base, Network) else load_base(Path(self.base).__fspath__())
+        return load_base(Path(self.base)) if isinstance(self.base, str | PathLike) else self.base
 
-    def _settings(self) -> Settings:
-        named = str(self.base) if not isinstance(self.base, Network) and not Path(self.base).suffix else None
-        return Settings(
-            base=named,
-            method=self.method,
-            dials=dict(self.dials or {}),
-            memory_bytes=self.memory_bytes,
-            keep_states=self.keep_states,
-            invert=self.invert,
-            seed=self._teacher.seed,
-        )
+    def _settings(self, seed: int) -> Settings:
+        named = self.base if isinstance(self.base, str) and not Path(self.base).suffix else None
+        try:
+            return Settings(
+                base=named,
+                method=self.method,
+                dials=dict(self.dials or {}),
+                memory_bytes=self.memory_bytes,
+                keep_states=self.keep_states,
+                invert=self.invert,
+                seed=seed,
+            )
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise MisuseError(f"{first['loc'][0]} cannot be {first['input']!r}: {first['msg']}.") from error
 
     def _check_settings(self) -> None:
         """Parameters that changed since it began to learn would be obeyed by halves."""
-        now = self._settings()
-        changed = [name for name in Settings.model_fields if getattr(now, name) != getattr(self._begun, name)]
+        begun = self._session.settings
+        now = self._settings(begun.seed)
+        changed = [name for name in Settings.model_fields if getattr(now, name) != getattr(begun, name)]
         if changed:
             raise MisuseError(
                 f"{changed[0]} changed since this classifier began to learn; fit a clone of it, or set it back to "
-                f"{getattr(self._begun, changed[0])!r}."
+                f"{getattr(begun, changed[0])!r}."
             )
-
-    @property
-    def _shape(self) -> Shape:
-        spec = self._teacher.network.spec
-        return Shape(spec.image_size, spec.channels, self.invert)
 
     def _learn(self, call: CallName, X: Any, y: Any, rows: Tensor | None) -> Self:
         self._check_settings()
         if rows is not None:
-            if not isinstance(self._teacher.network, Rows):
+            if not isinstance(self._session.teacher.network, Rows):
                 raise DataError("this classifier learns pictures, but these are rows of numbers. Use another one.")
             examples, sources = rows, ("",) * len(rows)
         else:
-            if isinstance(self._teacher.network, Rows):
+            if isinstance(self._session.teacher.network, Rows):
                 raise DataError("this classifier has learned rows of numbers, but these are pictures. Use another one.")
             if is_folder(X) and y is None:
-                pictures, y = labelled_folder(Path(X), self._shape)
+                pictures, y = labelled_folder(Path(X), self._session.shape)
             else:
-                pictures = as_pictures(X, self._shape)
+                pictures = as_pictures(X, self._session.shape)
             examples, sources = pictures.images, pictures.sources
         if y is None:
             raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
         labels = tuple(plain_labels(column_or_1d(y) if isinstance(y, np.ndarray) else y))
         if len(labels) != len(examples) or not labels:
             raise DataError(f"there are {len(examples)} examples and {len(labels)} labels; each needs one of its own.")
-        lesson = Lesson(examples, labels, sources, call, _now())
-        if self._folder is None:
-            self._change(lambda teacher, before: teacher.learned(before, lesson))
-        else:
-            self._use(self._folder.teach(self._teacher, lesson))
+        self._session.learn(Lesson(examples, labels, sources, call, _now()))
         return self
-
-    def _change(self, made: Change, *, final: bool = False) -> None:
-        """Replace what is known by what `made` makes of it; `final` leaves no way back."""
-        self._check_settings()
-        if self._folder is not None:
-            self._use(self._folder.change(self._teacher, made, final=final))
-            return
-        after = made(self._teacher, self._knowledge)
-        kept = [] if final else [*self._past, self._knowledge]
-        self._past = kept if self.keep_states is None else kept[max(0, len(kept) - self.keep_states) :]
-        self._use(after)
-
-    def _use(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
-        self._learner = self._teacher.learner(knowledge)
-        self._order = sorted(range(len(knowledge.classes)), key=lambda i: knowledge.classes[i])
 
     def _examples(self, X: Any) -> Tensor:
         """What is asked about, as the learner takes it."""
-        if isinstance(self._teacher.network, Rows):
+        if isinstance(self._session.teacher.network, Rows):
             return self._checked_rows(X)
         if not are_pictures(X):
             raise DataError(
                 "this classifier has learned pictures, and X is none: give an array (n, h, w) or (n, h, w, c), a list of "
                 "paths or Pillow images, or a folder."
             )
-        return as_pictures(X, self._shape).images
+        return as_pictures(X, self._session.shape).images
 
     def _batch_of_one(self, image: Any) -> Any:
-        if isinstance(self._teacher.network, Rows):
+        if isinstance(self._session.teacher.network, Rows):
             return np.asarray(image)[None]
         return [image]
 

@@ -121,6 +121,8 @@ def test_the_constructor_only_stores_and_a_clone_has_learned_nothing():
         clone(taught).predict(examples(0)[0])
     with pytest.raises(MisuseError, match="no method named 'no method'"):
         ContinualClassifier(BASE, "no method").fit(*examples(0, 1))
+    with pytest.raises(MisuseError, match="memory_bytes cannot be -1: Input should be greater than or equal to 0"):
+        classifier(memory_bytes=-1).fit(*examples(0, 1))
 
 
 def test_a_parameter_that_changes_between_lessons_is_refused_not_ignored():

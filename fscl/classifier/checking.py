@@ -7,6 +7,7 @@ from fscl.classifier.manifest import FileRecord, Manifest, read_manifest, verify
 from fscl.classifier.model_folder import BASE, ModelFolder
 from fscl.classifier.sheets import ImageStore, sheet_of
 from fscl.classifier.states import read_details
+from fscl.classifier.sweeping import strays
 from fscl.errors import StorageError
 
 
@@ -57,9 +58,9 @@ def check_model(folder: Path) -> Checked:
             model.read()
         except StorageError as error:
             problems.append(str(error))
-    strays = () if problems else tuple(model.strays(manifest))
+    left = () if problems else tuple(strays(folder, manifest))
     n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
-    return Checked(len(paths), n_bytes, tuple(problems), model.waiting(), strays)
+    return Checked(len(paths), n_bytes, tuple(problems), model.waiting(), left)
 
 
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:

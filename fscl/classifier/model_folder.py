@@ -12,7 +12,6 @@ killed leaves the state before or after; a lesson in the journal is completed by
 they read model.json and what it names, and start again if a writer has moved on meanwhile.
 """
 
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from fscl.classifier.journal import Journal
 from fscl.classifier.knowledge import Knowledge, Lesson
 from fscl.classifier.labels import plain_labels
+from fscl.classifier.lock import writing
 from fscl.classifier.manifest import (
     NAME,
     Manifest,
@@ -33,16 +33,16 @@ from fscl.classifier.manifest import (
     write_manifest,
 )
 from fscl.classifier.rows import Rows, rows_network
-from fscl.classifier.sheets import ImageStore, sheet_of
-from fscl.classifier.states import read_details, read_state, write_state
+from fscl.classifier.sheets import ImageStore
+from fscl.classifier.states import read_state, write_state
+from fscl.classifier.sweeping import FOLDERS, has_strays, sweep
 from fscl.classifier.teaching import Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
-from fscl.storage import sync_folder, try_lock
+from fscl.storage import sync_folder
 
 BASE = "base.safetensors"
-FOLDERS = ("states", "images", "journal")
 READ_ATTEMPTS = 50
 
 Change = Callable[[Teacher, Knowledge], Knowledge]
@@ -162,7 +162,7 @@ class ModelFolder:
                 manifest = earlier
             with _after_the_fact(self.folder):
                 sync_folder(self.folder)
-                self._sweep(manifest)
+                sweep(self.folder, manifest)
             return self.knowledge(manifest)
 
     def waiting(self) -> bool:
@@ -181,8 +181,8 @@ class ModelFolder:
             manifest = read_manifest(self.folder)
             if self.journal.pending(manifest.next_number):
                 manifest = self._completed(manifest, teacher)
-            elif self._has_strays(manifest):
-                self._sweep(manifest)
+            elif has_strays(self.folder, manifest):
+                sweep(self.folder, manifest)
             yield manifest
 
     def _completed(self, manifest: Manifest, teacher: Teacher) -> Manifest:
@@ -211,7 +211,7 @@ class ModelFolder:
             sync_folder(self.folder)
             self.journal.clear()
             if dropped:
-                self._sweep(newer)
+                sweep(self.folder, newer)
         return after
 
     @contextmanager
@@ -222,7 +222,7 @@ class ModelFolder:
         except BaseException as error:
             with suppress(OSError, FsclError):
                 self.journal.clear()
-                self._sweep(read_manifest(self.folder))
+                sweep(self.folder, read_manifest(self.folder))
             if isinstance(error, OSError):
                 raise StorageError(
                     f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
@@ -231,56 +231,15 @@ class ModelFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One writer at a time: held until the block ends or the process dies."""
         if not (self.folder / NAME).is_file():
             read_manifest(self.folder)  # says what is wrong
-        for name in (*FOLDERS, "lock"):
+        for name in FOLDERS:
             if (self.folder / name).is_symlink():
                 raise StorageError(
                     f"{self.folder / name} is a link; nothing outside the model's folder is written. Delete it."
                 )
-        try:
-            file = (self.folder / "lock").open("a+")
-        except OSError as error:
-            raise StorageError(f"cannot write to {self.folder}: {error.strerror}.") from error
-        with file:
-            if not try_lock(file.fileno()):
-                file.seek(0)
-                holder = file.read(20).strip()
-                who = f"process {holder}" if holder.isdigit() else "another process"
-                raise ModelBusy(f"{who} is changing {self.folder}; wait for it to end, then try again.")
-            with suppress(OSError):  # a full disk shall not keep anyone from undoing
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
+        with writing(self.folder):
             yield
-
-    # sweeping
-
-    def _has_strays(self, manifest: Manifest) -> bool:
-        """Whether a killed process left something: a state that is not the model's, a lesson, a file half written."""
-        named = {record.folder.removeprefix("states/") for record in manifest.states}
-        states = {path.name for path in _listed(self.folder / "states")}
-        parts = any(path.name.endswith(".part") for path in [*_listed(self.folder), *_listed(self.folder / "images")])
-        return states != named or bool(self.journal.entries()) or parts
-
-    def strays(self, manifest: Manifest) -> list[Path]:
-        """What lies in the model's folders and is not part of it; a lesson that waits in the journal is."""
-        kept = {self.folder / record.folder for record in manifest.states}
-        for record in manifest.states:
-            kept |= {self.images.path(sheet_of(name)) for name in read_details(self.folder, record)["images"]}
-        found = [path for name in FOLDERS for path in _listed(self.folder / name)]
-        found += [path for path in _listed(self.folder) if path.name.startswith(".") and path.name.endswith(".part")]
-        waiting = self.folder / "journal" / f"{manifest.next_number:06}.safetensors"
-        return [path for path in found if path not in kept and path != waiting]
-
-    def _sweep(self, manifest: Manifest) -> None:
-        """Delete what is not part of the model; links are deleted, never followed."""
-        for path in self.strays(manifest):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -295,10 +254,6 @@ def _after_the_fact(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _listed(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
-
-
 def _write_new(folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> None:
     for name in FOLDERS:
         (folder / name).mkdir()
@@ -310,7 +265,7 @@ def _write_new(folder: Path, network: Network, settings: Settings, states: Seque
         row_width=network.n_features if rows else None,
         base_file=None if rows else record_of(folder / BASE),
     )
-    begins_empty = not states or not states[0].classes
+    begins_empty = not states or not states[0].history
     written = [each for each in states if each.history]
     keep = settings.keep_states
     if keep is not None and len(written) > keep + 1:
