@@ -61,7 +61,7 @@ def main() -> None:
     known, new = shots(pool, 0, N_KNOWN), shots(pool, N_KNOWN, N_NEW)
     asked = pool.images[:N_ASKED]
     with tempfile.TemporaryDirectory() as folder:
-        for method, times in (("prototypes", 15), ("tsc", 5)):
+        for method, times in (("prototypes", 11), ("tsc", 3)):
             _teach_and_ask(Path(folder) / method, method, times, network, known, new, asked)
         _load(Path(folder) / "many", pool)
     _rivals(network, known, new)

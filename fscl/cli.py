@@ -34,9 +34,6 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-for command in COMMANDS:
-    app.command()(command)
-
 SIGNALLED = 130  # typer's exit code after Ctrl-C
 
 ConfigName = Annotated[str, typer.Argument(metavar="CONFIG", help="A shipped configuration by name, or a .toml file.")]
@@ -178,6 +175,10 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
     typer.echo(f"Dials (set them with dials.{name}.KEY=VALUE):")
     for key, value in row.dials.model_dump(mode="json").items():
         typer.echo(f"  {key} = {value}")
+
+
+for _command in COMMANDS:
+    app.command()(_command)
 
 
 @app.command()
