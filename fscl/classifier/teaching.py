@@ -19,8 +19,10 @@ from fscl.data.pool import Examples
 from fscl.errors import MisuseError, suggestion
 from fscl.nets.network import Network
 
-# 11 views of every picture would cost 11 times the bare network at every prediction (docs/decisions/0007)
+# 11 views of every picture would cost 11 times the bare network at every prediction, and steps over all stored examples
+# would cost the more the more is known (docs/decisions/0007)
 QUICK = {"views": 1}
+BATCH = 128  # examples in a step, where the lesson itself is not larger
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,18 @@ class Teacher:
     seed: int = 0
     memory_bytes: int | None = None
 
-    def fresh(self) -> ContinualLearner:
-        """A learner that has learned nothing."""
+    def fresh(self, *, n_new: int = 0) -> ContinualLearner:
+        """A learner that has learned nothing; one that can learn `n_new` examples at once."""
         if find_method(self.method).dials is None:
             return make_learner(self.method, self.network, seed=self.seed, dials=dict(self.dials) or None)
         bound = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
         still = STILL if isinstance(self.network, Rows) else {}
-        return make_learner(self.method, self.network, seed=self.seed, dials={**QUICK, **bound, **self.dials, **still})
+        quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # a step begins with all of the lesson
+        return make_learner(self.method, self.network, seed=self.seed, dials={**quick, **bound, **self.dials, **still})
 
-    def learner(self, knowledge: Knowledge) -> ContinualLearner:
+    def learner(self, knowledge: Knowledge, *, n_new: int = 0) -> ContinualLearner:
         """A learner that knows what is known; it may be changed, the knowledge stays."""
-        learner = self.fresh()
+        learner = self.fresh(n_new=n_new)
         if knowledge.learner is not None:
             learner.restore(knowledge.learner)
         return learner
@@ -61,7 +64,7 @@ class Teacher:
         classes = (*before.classes, *new)
         number = {label: position for position, label in enumerate(classes)}
         support = Examples(lesson.examples, torch.tensor([number[label] for label in lesson.labels]))
-        learner = self.learner(before)
+        learner = self.learner(before, n_new=len(support))
         learner.learn_task(support)
         known = tuple(label for label in dict.fromkeys(lesson.labels) if label not in new)
         after = self._remembering(before, support, lesson.sources, learner)
