@@ -82,6 +82,7 @@ def _teach_and_ask(folder: Path, method: str, times: int, network: Network, know
     print(
         f"{method}: predicting: {1e6 * bare / len(X):.0f} µs a picture for the bare network, × {ratio:.3f} for predict"
     )
+    return taught
 
 
 def _load(folder: Path, pool: ClassPool) -> None:
@@ -102,7 +103,10 @@ def _rivals(network: Network, known, new, taught: dict[str, Seconds]) -> None:
         f"scikit-learn, refitted on all {len(y)} features (embedding the {len(new[1])} new pictures: {embedding} more)"
     )
     for rival in (NearestCentroid(), SGDClassifier(random_state=0)):
-        print(f"  {type(rival).__name__}: {seconds(lambda rival=rival: rival.fit(features, y), times=15)}")
+        fitted = seconds(lambda rival=rival: rival.fit(features, y), times=15)
+        whole = fitted.processor + embedding.processor
+        ratios = ", ".join(f"{method} takes × {each.processor / whole:.2f}" for method, each in taught.items())
+        print(f"  {type(rival).__name__}: {fitted}; with the embedding, {ratios}")
 
 
 if __name__ == "__main__":
