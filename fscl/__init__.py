@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fscl.data.pool import ClassPool, Examples, Splits
     from fscl.data.stream import Stream, StreamSpec, Task, sample_stream
     from fscl.data.tiered_imagenet import load_tiered_imagenet
+    from fscl.estimator import ContinualClassifier
     from fscl.evaluation.metrics import accuracy_curve, backward_transfer, final_accuracy, forgetting
     from fscl.evaluation.probe import ProbeSpec, make_probe
     from fscl.evaluation.protocol import evaluate_stream
@@ -43,6 +44,7 @@ _HOME = {
     "StreamSpec": "data.stream",
     "Task": "data.stream",
     "sample_stream": "data.stream",
+    "ContinualClassifier": "estimator",
     "accuracy_curve": "evaluation.metrics",
     "backward_transfer": "evaluation.metrics",
     "final_accuracy": "evaluation.metrics",
@@ -60,6 +62,7 @@ _HOME = {
 __all__ = [
     "METHODS",
     "ClassPool",
+    "ContinualClassifier",
     "Examples",
     "ProbeSpec",
     "Splits",

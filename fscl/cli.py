@@ -14,6 +14,7 @@ import typer
 
 from fscl import __version__
 from fscl.errors import FsclError, MisuseError, OtherRun
+from fscl.model_cli import COMMANDS, check_model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,6 +188,26 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
     typer.echo(f"Dials (set them with dials.{name}.KEY=VALUE):")
     for key, value in row.dials.model_dump(mode="json").items():
         typer.echo(f"  {key} = {value}")
+
+
+for _command in COMMANDS:
+    app.command()(_command)
+
+
+@app.command()
+def check(
+    thing: Annotated[str, typer.Argument(metavar="MODEL|CONFIG", help="The folder of a model, or a configuration.")],
+) -> None:
+    """Verify every file of a model; or whether a configuration is valid, without running it."""
+    if Path(thing).is_dir():
+        if not check_model_folder(Path(thing)):
+            raise typer.Exit(1)
+        return
+    from fscl.experiment.config import load_plan
+
+    plan = load_plan(thing)
+    parts = ", ".join(config.name for config in plan.configs)
+    typer.echo(f"{plan.name}: valid" + (f", with the parts {parts}" if len(plan.configs) > 1 else ""))
 
 
 @data_app.command("list")

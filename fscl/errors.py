@@ -6,6 +6,7 @@ FsclError
 │   └── UnknownName            a method, data set, base or split that does not exist
 ├── DataError              images, classes or archives that cannot serve what was asked
 ├── StorageError           a file that is truncated, tampered with, or of another version
+├── ModelBusy              a model that another process is changing
 ├── RunError               a run directory that cannot be started or continued
 │   └── OtherRun               the directory holds a run of another configuration
 ├── Divergence             a loss that is no longer a finite number
@@ -38,6 +39,10 @@ class DataError(FsclError):
 
 class StorageError(FsclError):
     """A stored file is truncated, tampered with, or of another version."""
+
+
+class ModelBusy(FsclError):
+    """Another process is changing the model."""
 
 
 class RunError(FsclError):

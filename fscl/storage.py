@@ -8,7 +8,9 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,34 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder itself, so that the names of files written or renamed in it outlast a power cut."""
+    if sys.platform == "win32":
+        return  # folders cannot be opened there, and renames are flushed by the system
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock on an open file until it is closed or the process dies; False where another process holds it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        lock: Callable[[], object] = partial(msvcrt.locking, descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        lock = partial(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        lock()
+    except OSError:
+        return False
+    return True
 
 
 def canonical_json(content: Any) -> str:

@@ -39,12 +39,31 @@ def load_folder(
         bad_files: "refuse" raises a DataError that names the files that cannot serve; "skip" leaves them out.
         report: called with one sentence for each file that is skipped.
     """
+    root = Path(path)
+    images = read_classes(root, image_size=image_size, channels=channels, bad_files=bad_files, report=report)
+    return ClassPool(
+        name=root.resolve().name,
+        images=torch.from_numpy(np.stack([image for of_class in images.values() for image in of_class.values()])),
+        class_names=tuple(images),
+        counts=tuple(len(of_class) for of_class in images.values()),
+    )
+
+
+def read_classes(
+    path: Path | str,
+    *,
+    image_size: int = 32,
+    channels: int = 1,
+    bad_files: BadFiles = "refuse",
+    report: Report | None = None,
+) -> dict[str, dict[str, Pixels]]:
+    """What `load_folder` loads, by the name of the class and that of the file."""
     check_shape(image_size=image_size, channels=channels)
     if bad_files not in ("refuse", "skip"):
         raise unknown_name("way with bad files", bad_files, ("refuse", "skip"))
     root = Path(path)
     problems: list[str] = []
-    images: dict[str, list[Pixels]] = {}
+    images: dict[str, dict[str, Pixels]] = {}
     for folder in _class_folders(root, problems):
         images[folder.name] = _load_class(folder, root, image_size, channels, problems)
     if problems and bad_files == "refuse":
@@ -63,12 +82,7 @@ def load_folder(
             f"class {empty[0]!r} of {root} has no usable image ({len(empty)} such of {len(images)} classes). "
             "Put at least one image in each class folder, or remove the folder."
         )
-    return ClassPool(
-        name=root.resolve().name,
-        images=torch.from_numpy(np.stack([image for of_class in images.values() for image in of_class])),
-        class_names=tuple(images),
-        counts=tuple(len(of_class) for of_class in images.values()),
-    )
+    return images
 
 
 def load_split_folder(
@@ -103,7 +117,7 @@ def load_split_folder(
 def _class_folders(root: Path, problems: list[str]) -> list[Path]:
     """The class folders, sorted by name; what else lies beside them is a problem."""
     folders = []
-    for entry in _visible(_folder(root)):
+    for entry in visible_files(_folder(root)):
         if not entry.is_dir():
             problems.append(f"{entry.name} lies beside the class folders and belongs to no class.")
         elif _leaves(entry, root):
@@ -122,9 +136,9 @@ def _class_folders(root: Path, problems: list[str]) -> list[Path]:
     return folders
 
 
-def _load_class(folder: Path, root: Path, image_size: int, channels: int, problems: list[str]) -> list[Pixels]:
-    images = []
-    for file in _visible(folder):
+def _load_class(folder: Path, root: Path, image_size: int, channels: int, problems: list[str]) -> dict[str, Pixels]:
+    images = {}
+    for file in visible_files(folder):
         name = f"{folder.name}/{file.name}"
         if _leaves(file, root):
             problems.append(f"{name} is a link that leads out of the folder.")
@@ -134,7 +148,7 @@ def _load_class(folder: Path, root: Path, image_size: int, channels: int, proble
             problems.append(f"{name} is not a regular file.")
         else:
             try:
-                images.append(read_image(file, image_size=image_size, channels=channels, name=name))
+                images[file.name] = read_image(file, image_size=image_size, channels=channels, name=name)
             except DataError as error:
                 problems.append(str(error))
     return images
@@ -148,7 +162,8 @@ def _folder(path: Path | str) -> Path:
     return folder
 
 
-def _visible(folder: Path) -> Iterable[Path]:
+def visible_files(folder: Path) -> Iterable[Path]:
+    """What lies in a folder, by name, without what is hidden."""
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     except OSError as error:

@@ -7,6 +7,8 @@ cropped.
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +48,27 @@ def read_image(
     """
     check_shape(image_size=image_size, channels=channels)
     name = name or (str(source) if isinstance(source, Path) else "the image")
+    content = io.BytesIO(source) if isinstance(source, bytes) else source
+    with _explained(name, formats), Image.open(content, formats=formats) as image:
+        _check_header(image, original_size)
+        return _square(image, image_size, channels)
+
+
+def pixels_of(image: Image.Image, *, image_size: int = 32, channels: int = 1, name: str = "the image") -> Pixels:
+    """What `read_image` makes of a file, made of a picture that is open already."""
+    check_shape(image_size=image_size, channels=channels)
+    with _explained(name, FORMATS):
+        _check_header(image, None)
+        return _square(image, image_size, channels)
+
+
+@contextmanager
+def _explained(name: str, formats: tuple[str, ...]) -> Iterator[None]:
+    """Turns whatever goes wrong into a DataError that starts with `name`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's advice on odd metadata; the size is checked below
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats) as image:
-                _check_header(image, original_size)
-                plain = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
+            warnings.simplefilter("ignore")  # Pillow's advice on odd metadata; the size is checked by us
+            yield
     except _Refused as error:
         raise DataError(f"{name} {error}.") from None
     except Image.DecompressionBombError as error:
@@ -63,6 +80,10 @@ def read_image(
         Exception
     ) as error:  # Pillow's decoders raise nearly anything on damaged data, from IndexError to SyntaxError
         raise DataError(f"{name} cannot be decoded ({str(error) or type(error).__name__}).") from error
+
+
+def _square(image: Image.Image, image_size: int, channels: int) -> Pixels:
+    plain = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
     small = np.asarray(plain.resize((image_size, image_size), Image.Resampling.LANCZOS), dtype=np.uint8)
     return small.reshape(image_size, image_size, channels).transpose(2, 0, 1)
 

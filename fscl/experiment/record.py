@@ -14,11 +14,9 @@ results.json         at the end: the results alone, in the order of the plan; eq
 import json
 import os
 import platform
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fscl.errors import OtherRun, RunError, StorageError
-from fscl.storage import canonical_json, digest, read_json, write_bytes, write_json
+from fscl.storage import canonical_json, digest, read_json, try_lock, write_bytes, write_json
 
 WATCHERS = ("probe", "inspect")  # sections that look on, and change nothing
 MUST_NOT_MIX = ("fscl", "torch")  # results of different versions of these do not belong in one table
@@ -225,26 +223,9 @@ class RunRecord:
                 f"cannot write to {self.folder}: {error.strerror}. Name another folder with --out."
             ) from error
         with file:
-            if not _lock(file.fileno()):
+            if not try_lock(file.fileno()):
                 raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.")
             yield
-
-
-def _lock(descriptor: int) -> bool:
-    """Take the lock until the file is closed or the process dies; False where another process holds it."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        lock: Callable[[], object] = partial(msvcrt.locking, descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        lock = partial(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    try:
-        lock()
-    except OSError:
-        return False
-    return True
 
 
 def _serves(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell) -> bool:

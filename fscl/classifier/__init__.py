@@ -1,0 +1,1 @@
+"""What stands behind `fscl.ContinualClassifier`: pictures in, teaching, judging, and the folder that a model is."""

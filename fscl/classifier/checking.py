@@ -1,0 +1,70 @@
+"""Whether every file of a model is what it should be, and what lies there besides."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fscl.classifier.manifest import FileRecord, Manifest, read_manifest, verify
+from fscl.classifier.model_folder import BASE, ModelFolder
+from fscl.classifier.sheets import ImageStore, sheet_of
+from fscl.classifier.states import read_details
+from fscl.classifier.sweeping import strays
+from fscl.errors import StorageError
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found.
+
+    Attributes:
+        n_files, n_bytes: the files that the model names and their bytes, `model.json` included.
+        problems: a sentence for each file that is not what it should be.
+        waiting: whether a lesson waits in the journal.
+        strays: what a killed process left, and the next change sweeps up.
+    """
+
+    n_files: int
+    n_bytes: int
+    problems: tuple[str, ...]
+    waiting: bool
+    strays: tuple[Path, ...]
+
+
+def check_model(folder: Path) -> Checked:
+    """Verify every file of every state."""
+    manifest, images = read_manifest(folder), ImageStore(folder / "images")
+    paths, problems = [folder / "model.json"], []
+    names: dict[str, None] = {}
+    for path, record in _recorded(folder, manifest):
+        paths.append(path)
+        try:
+            verify(path, record)
+        except StorageError as error:
+            problems.append(str(error))
+    for state in manifest.states:
+        try:
+            names |= dict.fromkeys(map(sheet_of, read_details(folder, state)["images"]))
+        except (StorageError, KeyError, TypeError) as error:
+            if str(error) not in problems:
+                problems.append(str(error))
+    for name in names:
+        try:
+            paths.append(images.path(name))
+            images.content(name)
+        except StorageError as error:
+            problems.append(str(error))
+    model = ModelFolder(folder)
+    if not problems:
+        try:
+            model.read()
+        except StorageError as error:
+            problems.append(str(error))
+    left = () if problems else tuple(strays(folder, manifest))
+    n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    return Checked(len(paths), n_bytes, tuple(problems), model.waiting(), left)
+
+
+def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:
+    found = [] if manifest.base_file is None else [(folder / BASE, manifest.base_file)]
+    for state in manifest.states:
+        found += [(folder / state.folder / Path(name).name, record) for name, record in state.files.items()]
+    return found

@@ -1,0 +1,155 @@
+"""`model.json`: which states a model has, and the fingerprint of every file.
+
+It is written last, in one piece, and so decides what the model is: files that it does not name are not part of it.
+"""
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fscl.errors import StorageError
+from fscl.storage import digest, read_json, write_json
+
+FORMAT = 1
+MAX_FILE_BYTES = 4 * 2**30
+NAME = "model.json"
+STATE_FILES = ("learner.safetensors", "state.json")
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """How the classifier of a folder learns; fixed when the folder is made. The names are those of its parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: str | None
+    method: str
+    dials: dict[str, Any]
+    memory_bytes: Count | None
+    keep_states: Count | None
+    invert: bool
+    seed: int
+
+
+class FileRecord(BaseModel):
+    """What a file must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: Sha256
+    n_bytes: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)]
+
+
+class StateRecord(BaseModel):
+    """One state: the files in `states/<number>/`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: Annotated[int, Field(ge=1, le=999_999)]
+    files: dict[str, FileRecord]
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the model's."""
+        return f"states/{self.number:06}"
+
+
+class Manifest(BaseModel):
+    """What `model.json` says.
+
+    Attributes:
+        row_width: numbers in a row, for a model of rows; None for one of pictures.
+        base_file: the base network, for a model of pictures.
+        next_number: of the next state; numbers are never used twice.
+        begins_empty: whether the first state kept is that of the first call, so that undoing it leaves an empty model.
+        states: those that can be gone back to, the present one last.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int
+    fscl: str
+    settings: Settings
+    row_width: Annotated[int, Field(ge=1)] | None
+    base_file: FileRecord | None
+    next_number: Annotated[int, Field(ge=1)]
+    begins_empty: bool
+    states: tuple[StateRecord, ...]
+
+    @property
+    def seal(self) -> str:
+        """A fingerprint of all of it."""
+        return digest(self.model_dump(mode="json"))
+
+    @property
+    def n_undoable(self) -> int:
+        """How many calls can be undone."""
+        return len(self.states) if self.begins_empty else max(0, len(self.states) - 1)
+
+
+def new_manifest(settings: Settings, *, row_width: int | None, base_file: FileRecord | None) -> Manifest:
+    """That of a model that has learned nothing."""
+    return Manifest(
+        format=FORMAT,
+        fscl=version("fscl"),
+        settings=settings,
+        row_width=row_width,
+        base_file=base_file,
+        next_number=1,
+        begins_empty=True,
+        states=(),
+    )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make it so: the folder is this from now on."""
+    write_json(folder / NAME, "model", {**manifest.model_dump(mode="json"), "seal": manifest.seal})
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What the folder is, or why it cannot be read."""
+    path = folder / NAME
+    if not path.is_file() or path.is_symlink():
+        raise StorageError(f"{folder} is not a model: it has no {NAME}. `fscl new {folder}` makes one.")
+    content = read_json(path, "model")
+    found, seal = content.get("format"), content.pop("seal", None)
+    if found != FORMAT:
+        raise StorageError(
+            f"{path} has format {found}, written by fscl {content.get('fscl', 'of an unknown version')}; this is fscl "
+            f"{version('fscl')}, which reads format {FORMAT}. Use the fscl that wrote it."
+        )
+    try:
+        manifest = Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StorageError(f"{path} is not a whole model: {where}: {first['msg']}. Restore it from a copy.") from error
+    if manifest.seal != seal:
+        raise StorageError(f"{path} was altered after it was written: its seal does not match. Restore it from a copy.")
+    return manifest
+
+
+def record_of(path: Path) -> FileRecord:
+    """The fingerprint of a file."""
+    with path.open("rb") as file:
+        return FileRecord(sha256=hashlib.file_digest(file, "sha256").hexdigest(), n_bytes=path.stat().st_size)
+
+
+def verify(path: Path, record: FileRecord) -> Path:
+    """The path, if the file is there, is a plain one, and is what the record says."""
+    if path.is_symlink() or not path.is_file():
+        what = "is a link" if path.is_symlink() else "is missing"
+        raise StorageError(f"{path} {what}, but belongs to the model. Restore it from a copy.")
+    size = path.stat().st_size
+    if size != record.n_bytes:
+        raise StorageError(f"{path} has {size:,} bytes and should have {record.n_bytes:,}. Restore it from a copy.")
+    if record_of(path).sha256 != record.sha256:
+        raise StorageError(
+            f"{path} was altered after it was written: its SHA-256 does not match. Restore it from a copy."
+        )
+    return path

@@ -1,0 +1,278 @@
+"""A model is a folder that is never half-written.
+
+model.json           what the model is: settings, states, and the fingerprint of every file; replaced in one piece, last
+base.safetensors     the network it began with
+states/000001/ …     a state for each call that can be undone, the present one last
+images/<sha256>.png  the stored examples, as the network sees them, those of a lesson on one sheet
+journal/             a lesson that is being learned
+lock                 held by the one process that writes
+
+A lesson is written to the journal and flushed, then learned, then committed by replacing model.json. A process that is
+killed leaves the state before or after; a lesson in the journal is completed by the next writer. Readers take no lock:
+they read model.json and what it names, and start again if a writer has moved on meanwhile.
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fscl.classifier.journal import Journal
+from fscl.classifier.knowledge import Knowledge, Lesson
+from fscl.classifier.labels import plain_labels
+from fscl.classifier.lock import writing
+from fscl.classifier.manifest import (
+    NAME,
+    Manifest,
+    Settings,
+    new_manifest,
+    read_manifest,
+    record_of,
+    verify,
+    write_manifest,
+)
+from fscl.classifier.rows import Rows, rows_network
+from fscl.classifier.sheets import ImageStore
+from fscl.classifier.states import read_state, write_state
+from fscl.classifier.sweeping import FOLDERS, has_strays, sweep
+from fscl.classifier.teaching import Teacher
+from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
+from fscl.meta.shipped import load_base
+from fscl.nets.network import Network
+from fscl.storage import sync_folder
+
+BASE = "base.safetensors"
+READ_ATTEMPTS = 50
+
+Change = Callable[[Teacher, Knowledge], Knowledge]
+
+
+class ModelFolder:
+    """A model on disk: read by anyone at any time, changed by one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.images = ImageStore(folder / "images")
+        self.journal = Journal(folder / "journal")
+        self._network: Network | None = None
+        self._last: tuple[str, Knowledge] | None = None  # what was read or written last, under its seal
+
+    @classmethod
+    def create(cls, folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> "ModelFolder":
+        """A new model with these states, the present one last; all of it appears at once."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise MisuseError(f"{folder} is there already, and not empty; give the model a name of its own.")
+        part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+        try:
+            part.mkdir(parents=True)
+            _write_new(part, network, settings, states)
+            part.replace(folder)
+        except OSError as error:
+            raise StorageError(f"cannot write {folder}: {error.strerror or error}. Nothing was written.") from error
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        with _after_the_fact(folder):
+            sync_folder(folder.parent)
+        return cls(folder)
+
+    # reading
+
+    def read(self) -> tuple[Network, Settings, Knowledge]:
+        """The present state, whole."""
+        manifest, knowledge = self.present()
+        return self.network(manifest), manifest.settings, knowledge
+
+    def present(self) -> tuple[Manifest, Knowledge]:
+        """The manifest and the state that it names, of one moment, whatever a writer does meanwhile."""
+        manifest = read_manifest(self.folder)
+        for _ in range(READ_ATTEMPTS):
+            try:
+                return manifest, self.knowledge(manifest)
+            except StorageError:
+                newer = read_manifest(self.folder)
+                if newer.seal == manifest.seal:
+                    raise
+                manifest = newer
+        raise ModelBusy(f"{self.folder} is being changed all the time; try again.")
+
+    def knowledge(self, manifest: Manifest) -> Knowledge:
+        """The present state of a manifest."""
+        if self._last is not None and self._last[0] == manifest.seal:
+            return self._last[1]
+        if not manifest.states:
+            return Knowledge()
+        spec = self.network(manifest).spec
+        found = read_state(
+            self.folder, manifest.states[-1], self.images, image_size=spec.image_size, channels=spec.channels
+        )
+        self._last = manifest.seal, found
+        return found
+
+    def network(self, manifest: Manifest) -> Network:
+        """The base; it is read once, since it never changes."""
+        if self._network is None:
+            if manifest.row_width is not None:
+                self._network = rows_network(manifest.row_width)
+            elif manifest.base_file is not None:
+                self._network = load_base(verify(self.folder / BASE, manifest.base_file))
+            else:
+                raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
+        return self._network
+
+    def n_bytes(self) -> int:
+        """Bytes of everything in the folder."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+    # changing
+
+    def teach(self, teacher: Teacher, lesson: Lesson, *, acknowledged: Callable[[], None] = lambda: None) -> Knowledge:
+        """Learn a lesson: journal, learn, commit. `acknowledged` is called once it cannot be lost any more."""
+        with self._writing(teacher) as manifest:
+            before = self.knowledge(manifest)
+            plain_labels(lesson.labels, before.classes if lesson.call != "fit" else ())
+            with self._or_as_before():
+                self.journal.write(manifest.next_number, lesson)
+                acknowledged()
+                return self._commit(manifest, teacher.learned(before, lesson))
+
+    def change(self, teacher: Teacher, made: Change, *, final: bool = False) -> Knowledge:
+        """Commit what `made` makes of the present state; `final` removes every earlier one, and all that they held."""
+        with self._writing(teacher) as manifest:
+            after = made(teacher, self.knowledge(manifest))
+            with self._or_as_before():
+                return self._commit(manifest, after, final=final)
+
+    def undo(self, n_calls: int) -> Knowledge:
+        """Go back by so many calls. A lesson that was cut short counts as one."""
+        with self._locked():
+            manifest = read_manifest(self.folder)
+            pending = self.journal.pending(manifest.next_number)
+            if n_calls > manifest.n_undoable + pending:
+                able = manifest.n_undoable + pending
+                raise MisuseError(
+                    f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone in {self.folder}: {able} can "
+                    "(no state is kept from before a forget, or beyond keep_states)."
+                )
+            self.journal.clear()
+            dropped = n_calls - pending
+            if dropped:
+                earlier = manifest.model_copy(update={"states": manifest.states[: len(manifest.states) - dropped]})
+                write_manifest(self.folder, earlier)
+                manifest = earlier
+            with _after_the_fact(self.folder):
+                sync_folder(self.folder)
+                sweep(self.folder, manifest)
+            return self.knowledge(manifest)
+
+    def waiting(self) -> bool:
+        """Whether a lesson that was written down waits to be learned."""
+        return self.journal.pending(read_manifest(self.folder).next_number)
+
+    def complete(self, teacher: Teacher) -> Knowledge:
+        """Learn a lesson that a killed process left in the journal, and sweep up after it."""
+        with self._writing(teacher) as manifest:
+            return self.knowledge(manifest)
+
+    @contextmanager
+    def _writing(self, teacher: Teacher) -> Iterator[Manifest]:
+        """The lock, and the folder as the last writer would have left it."""
+        with self._locked():
+            manifest = read_manifest(self.folder)
+            if self.journal.pending(manifest.next_number):
+                manifest = self._completed(manifest, teacher)
+            elif has_strays(self.folder, manifest):
+                sweep(self.folder, manifest)
+            yield manifest
+
+    def _completed(self, manifest: Manifest, teacher: Teacher) -> Manifest:
+        lesson = self.journal.read(manifest.next_number)
+        try:
+            self._commit(manifest, teacher.learned(self.knowledge(manifest), lesson))
+        except FsclError as error:
+            raise type(error)(
+                f"a lesson of {len(lesson.labels)} examples, begun {lesson.when} and cut short, cannot be completed: "
+                f"{error} Drop it with `fscl undo {self.folder}`."
+            ) from error
+        return read_manifest(self.folder)
+
+    def _commit(self, manifest: Manifest, after: Knowledge, *, final: bool = False) -> Knowledge:
+        record = write_state(self.folder, manifest.next_number, after, self.images, anew=final)
+        states = (record,) if final else (*manifest.states, record)
+        keep = manifest.settings.keep_states
+        dropped = final or (keep is not None and len(states) > keep + 1)
+        if keep is not None:
+            states = states[max(0, len(states) - keep - 1) :]
+        changed = {"states": states, "next_number": record.number + 1}
+        newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not dropped})
+        write_manifest(self.folder, newer)
+        self._last = newer.seal, after
+        with _after_the_fact(self.folder):
+            sync_folder(self.folder)
+            self.journal.clear()
+            if dropped:
+                sweep(self.folder, newer)
+        return after
+
+    @contextmanager
+    def _or_as_before(self) -> Iterator[None]:
+        """What fails leaves no trace; a process that is killed has no time for this, and its lesson is completed."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError, FsclError):
+                self.journal.clear()
+                sweep(self.folder, read_manifest(self.folder))
+            if isinstance(error, OSError):
+                raise StorageError(
+                    f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
+                ) from error
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if not (self.folder / NAME).is_file():
+            read_manifest(self.folder)  # says what is wrong
+        for name in FOLDERS:
+            if (self.folder / name).is_symlink():
+                raise StorageError(
+                    f"{self.folder / name} is a link; nothing outside the model's folder is written. Delete it."
+                )
+        with writing(self.folder):
+            yield
+
+
+@contextmanager
+def _after_the_fact(folder: Path) -> Iterator[None]:
+    """For what comes after a commit: its failure does not take the change back, and must not say so."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{folder} was changed as asked, but what follows failed: {error.strerror or error}. It is a whole model; the "
+            "next change sweeps up."
+        ) from error
+
+
+def _write_new(folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> None:
+    for name in FOLDERS:
+        (folder / name).mkdir()
+    rows = isinstance(network, Rows)
+    if not rows:
+        network.save(folder / BASE)
+    manifest = new_manifest(
+        settings,
+        row_width=network.n_features if rows else None,
+        base_file=None if rows else record_of(folder / BASE),
+    )
+    begins_empty = not states or not states[0].history
+    written = [each for each in states if each.history]
+    keep = settings.keep_states
+    if keep is not None and len(written) > keep + 1:
+        written, begins_empty = written[len(written) - keep - 1 :], False
+    store = ImageStore(folder / "images")
+    records = tuple(write_state(folder, number, each, store) for number, each in enumerate(written, start=1))
+    changes = {"states": records, "next_number": len(records) + 1, "begins_empty": begins_empty}
+    write_manifest(folder, manifest.model_copy(update=changes))
+    for name in (*FOLDERS, "."):
+        sync_folder(folder / name)

@@ -1,0 +1,44 @@
+"""What lies in a model's folder and is not part of it: left by a process that was killed, or by states that were dropped."""
+
+import shutil
+from pathlib import Path
+
+from fscl.classifier.journal import Journal
+from fscl.classifier.manifest import Manifest
+from fscl.classifier.sheets import ImageStore, sheet_of
+from fscl.classifier.states import read_details
+
+FOLDERS = ("states", "images", "journal")
+
+
+def has_strays(folder: Path, manifest: Manifest) -> bool:
+    """Whether a killed process left something: a state that is not the model's, a lesson, a file half written."""
+    named = {record.folder.removeprefix("states/") for record in manifest.states}
+    states = {path.name for path in _listed(folder / "states")}
+    parts = any(path.name.endswith(".part") for path in [*_listed(folder), *_listed(folder / "images")])
+    return states != named or bool(Journal(folder / "journal").entries()) or parts
+
+
+def strays(folder: Path, manifest: Manifest) -> list[Path]:
+    """What is not part of the model; a lesson that waits in the journal is."""
+    images = ImageStore(folder / "images")
+    kept = {folder / record.folder for record in manifest.states}
+    for record in manifest.states:
+        kept |= {images.path(sheet_of(name)) for name in read_details(folder, record)["images"]}
+    kept.add(folder / "journal" / f"{manifest.next_number:06}.safetensors")
+    found = [path for name in FOLDERS for path in _listed(folder / name)]
+    found += [path for path in _listed(folder) if path.name.startswith(".") and path.name.endswith(".part")]
+    return [path for path in found if path not in kept]
+
+
+def sweep(folder: Path, manifest: Manifest) -> None:
+    """Delete what is not part of the model; links are deleted, never followed."""
+    for path in strays(folder, manifest):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []

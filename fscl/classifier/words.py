@@ -1,0 +1,130 @@
+"""What the command line says of a classifier, in lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fscl.classifier.explaining import Explanation
+from fscl.classifier.knowledge import Event
+from fscl.classifier.labels import Label
+
+MAX_NAMED = 12
+PER_CENT = 100
+NOTHING_LOST = 1e-9
+
+Accuracies = Mapping[Label, float | None]
+
+
+def share(value: float | None) -> str:
+    """A share in per cent, or that it is not known."""
+    return "unknown" if value is None else f"{PER_CENT * value:.1f} %"
+
+
+def listed(counts: Mapping[Label, int]) -> str:
+    """Classes with how many examples each, some of them if there are many."""
+    named = [f"{label} ({count})" for label, count in list(counts.items())[:MAX_NAMED]]
+    more = f", and {len(counts) - MAX_NAMED} more" if len(counts) > MAX_NAMED else ""
+    return ", ".join(named) + more
+
+
+def what_comes(labels: Sequence[Label], known: Sequence[Label]) -> list[str]:
+    """What a lesson brings: which classes are new, and which are known."""
+    counts = {label: labels.count(label) for label in dict.fromkeys(labels)}
+    new = {label: n for label, n in counts.items() if label not in known}
+    old = {label: n for label, n in counts.items() if label in known}
+    return [f"{what}: {listed(which)}" for what, which in (("new", new), ("known", old)) if which]
+
+
+def what_it_did(before: Accuracies, after: Accuracies, was: float | None, now: float | None) -> list[str]:
+    """The estimated accuracy before and after, and which class that was known suffers most, if any."""
+    lost: dict[Label, float] = {}
+    for label, old in before.items():
+        new = after.get(label)
+        if old is not None and new is not None and old - new > NOTHING_LOST:
+            lost[label] = old - new
+    lines = [f"estimated accuracy: {share(was)} before, {share(now)} after"]
+    if lost:
+        worst = max(lost, key=lambda label: lost[label])
+        more = f" ({len(lost) - 1} more suffer less)" if len(lost) > 1 else ""
+        lines.append(f"suffers most: {worst}, {share(before[worst])} before, {share(after[worst])} after{more}")
+    elif before:
+        lines.append("no known class suffers")
+    return lines
+
+
+def answer_line(name: str, found: Explanation, *, reject: bool) -> str:
+    """One answer for people."""
+    nearest = f", nearest: {_nearest(found)}" if found.nearest else ""
+    if reject and found.unknown:
+        return f"{name}: unknown (of the known classes, {found.label} is the likeliest{nearest})"
+    return f"{name}: {found.label}, {share(found.probability)}{nearest}"
+
+
+def answer_json(name: str, found: Explanation, *, reject: bool) -> dict[str, Any]:
+    """One answer for programs; the label is null where it was rejected."""
+    return {
+        "image": name,
+        "label": None if reject and found.unknown else found.label,
+        "probability": found.probability,
+        "unknown": found.unknown,
+        "ranked": [{"label": label, "probability": chance} for label, chance in found.ranked[:5]],
+        "nearest": [{"label": each.label, "source": each.source, "distance": each.distance} for each in found.nearest],
+    }
+
+
+ANSWER_COLUMNS = ("image", "label", "probability", "unknown", "nearest_label", "nearest_source")
+
+
+def answer_row(name: str, found: Explanation, *, reject: bool) -> list[object]:
+    """One answer for a table, in the order of ANSWER_COLUMNS."""
+    label = "" if reject and found.unknown else found.label
+    near = found.nearest[0] if found.nearest else None
+    return [
+        name,
+        label,
+        f"{found.probability:.4f}",
+        str(found.unknown).lower(),
+        near.label if near else "",
+        near.source if near else "",
+    ]
+
+
+def about_lines(about: Mapping[str, Any]) -> list[str]:
+    """A model for people: what `ContinualClassifier.about` returns."""
+    settings, memory = about["settings"], about["memory"]
+    bound = "no bound" if memory["bound"] is None else f"at most {memory['bound']:,}"
+    lines = [
+        f"method {settings['method']}, base {settings['base'] or 'of its own'}, seed {settings['seed']}",
+        f"{len(about['classes'])} classes, estimated accuracy {share(about['accuracy'])}",
+        f"{memory['examples']} stored examples, {memory['bytes']:,} bytes ({bound}); "
+        f"folder: {about['folder_bytes'] or 0:,} bytes",
+    ]
+    for each in about["classes"]:
+        lines.append(f"  {each['label']}: {each['examples']} stored, estimated accuracy {share(each['accuracy'])}")
+    if about["history"]:
+        lines.append("history:")
+        lines += [f"  {event_line(Event(**event))}" for event in about["history"]]
+    if about["waiting"]:
+        lines.append("a lesson that was cut short waits in the journal; the next change completes it")
+    return lines
+
+
+def event_line(event: Event) -> str:
+    """One line of history."""
+    classes = ", ".join(map(str, [*event.new, *event.known][:MAX_NAMED])) + (
+        "" if len(event.new) <= MAX_NAMED else ", …"
+    )
+    if event.call == "rename":
+        what = f"renamed {event.known[0]} to {event.new[0]}"
+    elif event.call == "forget":
+        what = f"forgot {classes}"
+    else:
+        verb = {"learn": "learned", "correct": "was corrected with", "fit": "began again with"}[event.call]
+        what = f"{verb} {event.n_examples} {'example' if event.n_examples == 1 else 'examples'} of {classes}"
+    return (
+        f"{event.number}. {event.when}  {what}; {event.n_classes} classes, estimated accuracy {share(event.accuracy)}"
+    )
+
+
+def _nearest(found: Explanation) -> str:
+    near = found.nearest[0]
+    return f"{near.source} ({near.label})" if near.source else str(near.label)

@@ -1,0 +1,81 @@
+"""A real process that teaches is killed at random moments: the model is that before or after the call, never between."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fscl import ContinualClassifier
+from fscl.classifier.checking import check_model
+from tests.test_classifier import POOL, classifier, examples
+
+N_KILLS = 60
+N_CLASSES = 12
+PROBE = POOL.images[:24, 0].numpy()
+
+
+def lesson(number: int) -> tuple[np.ndarray, list[str]]:
+    """New classes at first, then more examples of them."""
+    return examples(number % N_CLASSES, n=1, start=number // N_CLASSES)
+
+
+def teach_for_ever(folder: Path, acknowledged: int) -> None:
+    """In a process of its own: load, and teach lesson after lesson; a byte in the pipe for each that was learned."""
+    model = ContinualClassifier.load(folder)
+    model.recover()
+    while True:
+        model.partial_fit(*lesson(len(model.history_)))
+        os.write(acknowledged, b".")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a killed process costs no imports")
+@pytest.mark.parametrize("method", ["prototypes", "tsc"])
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(method: str, tmp_path: Path):
+    chance = random.Random(f"kill {method}")
+    folder, n_kills = tmp_path / "model", N_KILLS if method == "prototypes" else N_KILLS // 4
+    settings = {"keep_states": 3, "dials": {"embedding_steps": 1} if method == "tsc" else None}
+    classifier(method, **settings).save(folder)
+    never_killed, n_states, cut_short, moments = classifier(method, **settings), 0, 0, []
+    for _ in range(n_kills):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                teach_for_ever(folder, writing)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        n_acknowledged = len(os.read(reading, 1)) if chance.random() < 0.5 else 0  # from there on within a later call
+        time.sleep(chance.random() * 0.06)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reading, "rb") as rest:
+            n_acknowledged += len(rest.read())
+        # what is on disk is whole, and is the model after some number of lessons, bit for bit
+        found = check_model(folder)
+        assert found.problems == ()
+        cut_short += found.waiting
+        model = ContinualClassifier.load(folder)
+        n_learned = len(model.history_)
+        assert n_learned >= n_states + n_acknowledged
+        while n_states < n_learned:
+            never_killed.partial_fit(*lesson(n_states))
+            n_states += 1
+        moments.append(n_learned)
+        if n_learned:
+            assert np.array_equal(model.predict_proba(PROBE), never_killed.predict_proba(PROBE))
+    last = ContinualClassifier.load(folder)
+    waiting = last.recover()
+    if waiting:
+        never_killed.partial_fit(*lesson(n_states))
+    assert len(last.history_) == n_states + waiting
+    assert np.array_equal(last.predict_proba(PROBE), never_killed.predict_proba(PROBE))
+    last.rename("class-0", "swept")
+    assert check_model(folder).strays == ()
+    assert cut_short > 0, "no kill fell between journal and commit: the moments are badly chosen"
+    assert len(set(moments)) > 5
