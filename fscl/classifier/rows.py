@@ -21,6 +21,7 @@ STILL: dict[str, Any] = {
     "accumulate": "sum",
     "views": 1,
     "jitter": 0.0,
+    "mirror": False,
     "memory": "shots",
     "start": "base",
 }

@@ -146,8 +146,8 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and so where all arithmetic is done."""
-        return next(iter(self.params.values())).device
+        """Where the weights are, and so where all arithmetic is done; without weights, on the CPU."""
+        return next((tensor.device for tensor in self.params.values()), torch.device("cpu"))
 
     def to(self, device: torch.device | str) -> "Network":
         """The same network on a device; what is made from it works there."""
