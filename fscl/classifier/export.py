@@ -106,6 +106,10 @@ def _check_can_export(path: Path, learner: ContinualLearner) -> None:
             f"a classifier that looks at {learner.dials.views} views of a picture cannot be one ONNX file; teach it with "
             'dials={"views": 1}.'
         )
+    if isinstance(learner, Consolidation) and learner.dials.mirror:
+        raise MisuseError(
+            "a classifier that looks at a picture both ways cannot be one ONNX file; teach it without the dial mirror."
+        )
     if isinstance(_network_of(learner), Rows):
         raise MisuseError("a classifier of rows of numbers has no extractor to export; export one of pictures.")
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
@@ -154,16 +158,22 @@ def _onnx_bytes(whole: nn.Module, shape: Shape) -> bytes:
     """The graph and its weights, for any number of pictures at once."""
     example = torch.zeros(2, shape.channels, shape.image_size, shape.image_size, dtype=torch.uint8)
     with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            whole.eval(),
-            (example,),
-            input_names=["pixels"],
-            output_names=["probabilities"],
-            dynamic_shapes={"pixels": {0: torch.export.Dim("n", min=1)}},
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                whole.eval(),
+                (example,),
+                input_names=["pixels"],
+                output_names=["probabilities"],
+                dynamic_shapes={"pixels": {0: torch.export.Dim("n", min=1)}},
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:  # a base of somebody else's may do what no graph can say, and torch has many ways to tell
+            raise StorageError(
+                f"torch cannot write this base as ONNX ({type(error).__name__}). Export its extractor with the tools of its "
+                "makers, or use a base that fscl trained."
+            ) from error
     if program is None:
         raise StorageError("torch wrote no ONNX program.")
     return bytes(program.model_proto.SerializeToString())

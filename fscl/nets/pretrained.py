@@ -122,10 +122,11 @@ class PretrainedNetwork(Network):
             trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in weights.values())
             work.add(len(x) * self.spec.multiply_adds * (3 if trained else 1))
         at_once = max(1, BATCH_PIXELS // self.spec.image_size**2)
+        pieces = (x,) if torch.compiler.is_compiling() else x.split(at_once)  # an exported graph has no loop
         with torch.autocast(x.device.type, torch.bfloat16) if is_autocast() else nullcontext():
             parts = [
                 functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1)
-                for part in x.split(at_once)
+                for part in pieces
             ]
         return torch.cat(parts).to(x.dtype) if parts else x.new_zeros(0, self.n_features)
 
