@@ -32,6 +32,7 @@ from fscl.continual.neighbour import NearestNeighbour
 from fscl.continual.prototypes import Prototypes
 from fscl.errors import MisuseError, StorageError
 from fscl.nets.fast import linear
+from fscl.nets.pretrained import PretrainedNetwork
 from fscl.storage import write_bytes, write_json
 
 TOLERANCE = 1e-4  # of a probability
@@ -57,6 +58,9 @@ class _Whole(nn.Module):
         self.learner, self.temperature, self.invert = learner, temperature, invert
         self.scores = _scorer(learner)
         self.order = torch.tensor(order)
+        network = _network_of(learner)
+        if isinstance(network, PretrainedNetwork):
+            self.module = network.module  # torch exports the weights of modules that it is told of
 
     def forward(self, pixels: Tensor) -> Tensor:
         seen = 255 - pixels if self.invert else pixels
@@ -169,7 +173,9 @@ def _onnx_bytes(whole: nn.Module, shape: Shape) -> bytes:
                 dynamo=True,
                 verbose=False,
             )
-        except Exception as error:  # a base of somebody else's may do what no graph can say, and torch has many ways to tell
+        except (
+            Exception
+        ) as error:  # a base of somebody else's may do what no graph can say, and torch has many ways to tell
             raise StorageError(
                 f"torch cannot write this base as ONNX ({type(error).__name__}). Export its extractor with the tools of its "
                 "makers, or use a base that fscl trained."

@@ -124,10 +124,7 @@ class PretrainedNetwork(Network):
         at_once = max(1, BATCH_PIXELS // self.spec.image_size**2)
         pieces = (x,) if torch.compiler.is_compiling() else x.split(at_once)  # an exported graph has no loop
         with torch.autocast(x.device.type, torch.bfloat16) if is_autocast() else nullcontext():
-            parts = [
-                functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1)
-                for part in pieces
-            ]
+            parts = [functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1) for part in pieces]
         return torch.cat(parts).to(x.dtype) if parts else x.new_zeros(0, self.n_features)
 
     def randomised(self, generator: torch.Generator) -> Network:
@@ -201,7 +198,8 @@ def prepared(x: Tensor, spec: PretrainedSpec) -> Tensor:
     size = (spec.image_size, spec.image_size)
     if x.shape[-2:] != size:
         x = F.interpolate(x, size=size, mode="bilinear", align_corners=False, antialias=True)
-    mean, std = (x.new_tensor(values)[:, None, None] for values in (spec.mean, spec.std))
+    # not x.new_tensor, which torch cannot export
+    mean, std = (torch.tensor(values, dtype=x.dtype).to(x.device)[:, None, None] for values in (spec.mean, spec.std))
     return (x - mean) / std  # grey images become as many channels as there are means
 
 
