@@ -193,7 +193,8 @@ def fisher_reading(
     network: Network, params: Params, head: Params, examples: Examples, statistics: Statistics | None
 ) -> FisherReading | None:
     """Σ mean_x (∂ log p(y|x) / ∂θ)² for each parameter tensor, and the mean loss; None if they are not finite."""
-    x, labels = network.to_input(examples.images), examples.labels.to(network.device)
+    x = network.to_input(examples.images)
+    labels = examples.labels.to(x.device)
     found = fisher_information(network, params, head, x, labels, statistics, "true")
     with torch.no_grad():
         loss = float(cross_entropy(linear(head, network.features(x, params, statistics=statistics)), labels))
