@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from fscl.classifier.explaining import Explanation, explain, far_from_all, probabilities
-from fscl.classifier.judging import features_of, scores_of
+from fscl.classifier.judging import fair_features, features_of, scores_of
 from fscl.classifier.knowledge import CallName, Event, Knowledge, Lesson
 from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.manifest import Settings
@@ -141,13 +141,15 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any, *, reject: bool = False) -> NDArray[Any]:
         """The label of each picture; with `reject`, None for those that are too far from every class."""
         check_is_fitted(self)
-        features = features_of(self._learner, self._examples(X))
+        examples = self._examples(X)
+        features = features_of(self._learner, examples)
         best = scores_of(self._learner, features).argmax(1).tolist()
         labels = as_array([self._knowledge.classes[i] for i in best])
         if not reject:
             return labels.astype(self.classes_.dtype)
         answers = labels.astype(object)
-        answers[far_from_all(self._learner, self._knowledge, features).numpy()] = None
+        fair = fair_features(self._session.teacher.network, self._learner, examples, features)
+        answers[far_from_all(self._learner, self._knowledge, fair).numpy()] = None
         return answers
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -174,7 +176,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def explain_all(self, X: Any, *, n_nearest: int = 3) -> list[Explanation]:
         """`explain` for each of many."""
         check_is_fitted(self)
-        return explain(self._learner, self._knowledge, self._examples(X), n_nearest=n_nearest)
+        base = self._session.teacher.network
+        return explain(base, self._learner, self._knowledge, self._examples(X), n_nearest=n_nearest)
 
     def answers(self, paths: Iterable[str | PathLike[str]]) -> tuple[tuple[str, ...], list[Explanation]]:
         """`explain` for files and folders of files, with the name of each picture."""
@@ -182,7 +185,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = [as_pictures(path, self._session.shape) for path in paths]
         images = torch.cat([pictures.images for pictures in found])
         names = tuple(source for pictures in found for source in pictures.sources)
-        return names, explain(self._learner, self._knowledge, images)
+        return names, explain(self._session.teacher.network, self._learner, self._knowledge, images)
 
     def read_folder(
         self, folder: str | PathLike[str], *, skip_bad: bool = False, report: Report | None = None

@@ -317,3 +317,19 @@ def test_a_classifier_that_looks_both_ways_is_not_exported(tmp_path: Path):
     model = ContinualClassifier(BASE, dials={"mirror": True}).fit(pool.images.numpy()[:, 0], ["a"] * 4 + ["b"] * 4)
     with pytest.raises(MisuseError, match="both ways cannot be one ONNX file"):
         model.export(tmp_path / "model.onnx")
+
+
+def test_an_estimate_is_not_fooled_by_an_embedding_that_has_learned_the_examples_by_heart():
+    """Noise with labels drawn at random: nothing can be known of other pictures."""
+    X = np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
+    y = [f"class-{number % 4}" for number in range(40)]
+    model = ContinualClassifier(BASE, "tsc", dials={"steps": 60, "embedding_steps": 60, "stop_loss": 0, "jitter": 0})
+    model.fit(X, y)
+    knowledge = model._session.knowledge
+    assert knowledge.shots is not None
+    moved = distances_without(knowledge.features, knowledge.shots.labels, 4).argmin(1)
+    by_heart = float((moved == knowledge.shots.labels).double().mean())
+    assert by_heart > 0.8  # what leaving out of the moved embedding would promise
+    assert model.estimated_accuracy_ is not None
+    assert model.estimated_accuracy_ < 0.45  # chance is 0.25
+    assert model.predict_proba(X).max(1).mean() < 0.5

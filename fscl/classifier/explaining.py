@@ -7,11 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fscl.classifier.judging import features_of, nearest_mean, scores_of
+from fscl.classifier.judging import fair_features, features_of, nearest_mean, scores_of
 from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
 from fscl.continual.base import ContinualLearner
 from fscl.errors import MisuseError
+from fscl.nets.network import Network
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Explanation:
     Attributes:
         ranked: every class with its calibrated probability, the likeliest first.
         nearest: the stored examples that the picture is most like, the nearest first.
-        distance: to the nearest class mean.
+        distance: to the nearest class mean, in the embedding that the threshold is of (judging.py).
         threshold: beyond which a picture is unknown; None where the stored examples cannot tell.
     """
 
@@ -61,19 +62,19 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
     return torch.softmax(scores.double() / temperature, 1)
 
 
-def far_from_all(learner: ContinualLearner, knowledge: Knowledge, features: Tensor) -> Tensor:
-    """Whether each of `features` is unknown, or an error where the stored examples cannot tell."""
+def far_from_all(learner: ContinualLearner, knowledge: Knowledge, fair: Tensor) -> Tensor:
+    """Whether each of the pictures is unknown, by its fair features, or an error where the stored examples cannot tell."""
     threshold, shots = knowledge.judgement.threshold, knowledge.shots
     if threshold is None or shots is None:
         raise MisuseError(
             "no stored class has two examples, so there is nothing to set a threshold by; teach a second example of a "
             "class, or predict without reject."
         )
-    return ~(nearest_mean(features, knowledge.features, shots.labels, learner.n_classes) <= threshold)
+    return ~(nearest_mean(fair, knowledge.fair, shots.labels, learner.n_classes) <= threshold)
 
 
 def explain(
-    learner: ContinualLearner, knowledge: Knowledge, images: Tensor, *, n_nearest: int = 3
+    base: Network, learner: ContinualLearner, knowledge: Knowledge, images: Tensor, *, n_nearest: int = 3
 ) -> list[Explanation]:
     """Explain the answer to each image."""
     features = features_of(learner, images)
@@ -83,7 +84,8 @@ def explain(
         distances, means = torch.zeros(len(features), 0), torch.full((len(features),), torch.inf)
     else:
         distances = torch.cdist(features, knowledge.features, compute_mode="donot_use_mm_for_euclid_dist")
-        means = nearest_mean(features, knowledge.features, shots.labels, learner.n_classes)
+        fair = fair_features(base, learner, images, features)
+        means = nearest_mean(fair, knowledge.fair, shots.labels, learner.n_classes)
     found = []
     for row, chance, mean in zip(distances, chances, means.tolist(), strict=True):
         order = torch.argsort(chance, descending=True, stable=True).tolist()

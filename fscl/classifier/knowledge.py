@@ -78,6 +78,8 @@ class Knowledge:
         shots: the stored examples, numbered as the learner does; None if there is none.
         sources: where each stored example came from.
         features: of the stored examples, by the weights that answer now.
+        fair: of the stored examples, by weights that have not learned from them: the base's. The same as `features` where
+            the embedding stands still.
     """
 
     classes: tuple[Label, ...] = ()
@@ -85,6 +87,7 @@ class Knowledge:
     shots: Examples | None = None
     sources: tuple[str, ...] = ()
     features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    fair: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     judgement: Judgement = Judgement()
     history: tuple[Event, ...] = ()
 

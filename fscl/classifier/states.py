@@ -31,6 +31,8 @@ def write_state(
     """
     shots, state = knowledge.shots, knowledge.learner
     tensors: dict[str, Tensor] = {"features": knowledge.features.clone()}  # of rows they are the rows themselves
+    if knowledge.fair is not knowledge.features and not torch.equal(knowledge.fair, knowledge.features):
+        tensors["fair"] = knowledge.fair.clone()
     details: dict[str, Any] = {**knowledge.details(), "images": [], "memory_is_shots": False}
     if shots is not None and shots.images.ndim == 2:
         tensors["rows"] = shots.images
@@ -72,6 +74,7 @@ def read_state(root: Path, record: StateRecord, images: ImageStore, *, image_siz
             shots=shots,
             sources=tuple(map(str, details["sources"])),
             features=tensors["features"],
+            fair=tensors.get("fair", tensors["features"]),
             judgement=Judgement(
                 **{**details["judgement"], "per_class": tuple(details["judgement"]["per_class"])},
             ),
@@ -120,7 +123,7 @@ def _check_names(root: Path, record: StateRecord) -> None:
 def _check_whole(folder: Path, knowledge: Knowledge) -> None:
     n = 0 if knowledge.shots is None else len(knowledge.shots.images)
     labels = torch.zeros(0, dtype=torch.int64) if knowledge.shots is None else knowledge.shots.labels
-    fits = len(labels) == n == len(knowledge.sources) == len(knowledge.features)
+    fits = len(labels) == n == len(knowledge.sources) == len(knowledge.features) == len(knowledge.fair)
     if not fits or (n and not 0 <= int(labels.min()) <= int(labels.max()) < len(knowledge.classes)):
         raise StorageError(
             f"{folder} does not hold a whole state: its examples and labels do not fit. Restore it from a copy."

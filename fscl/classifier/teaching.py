@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fscl.classifier.judging import features_of, judge
+from fscl.classifier.judging import fair_features, features_of, judge, moves
 from fscl.classifier.knowledge import Event, Judgement, Knowledge, Lesson
 from fscl.classifier.labels import WORDS, Label, plain_labels
 from fscl.classifier.rows import STILL, Rows
@@ -78,14 +78,14 @@ class Teacher:
         lesson = Lesson(torch.zeros(0), (), (), "forget", when)
         if not classes:
             return _recorded(Knowledge(history=before.history), lesson, known=(label,))
-        shots, sources, features = before.shots, before.sources, before.features
+        shots, sources, features, fair = before.shots, before.sources, before.features, before.fair
         if shots is not None:
             stay = shots.labels != gone
             sources = tuple(source for source, kept in zip(sources, stay.tolist(), strict=True) if kept)
-            features = features[stay]
+            features, fair = features[stay], fair[stay]
             shots = Examples(shots.images[stay], renumbered(shots.labels[stay], gone)) if bool(stay.any()) else None
         learner = self._without(before, gone, shots, n_left=len(classes))
-        after = replace(before, classes=classes, shots=shots, sources=sources, features=features)
+        after = replace(before, classes=classes, shots=shots, sources=sources, features=features, fair=fair)
         after = replace(after, learner=learner.state(), judgement=self._judged(learner, after))
         return _recorded(after, lesson, known=(label,))
 
@@ -124,18 +124,24 @@ class Teacher:
         kept = memory.add(support)
         shots = memory.stored
         if shots is None:
-            return replace(before, sources=(), features=torch.zeros(0, self.network.n_features))
+            nothing = torch.zeros(0, self.network.n_features)
+            return replace(before, sources=(), features=nothing, fair=nothing)
         everything = (*before.sources, *sources)
         if isinstance(learner, FrozenFeatures) and before.shots is not None:
             features = torch.cat([before.features, features_of(learner, support.images)])[kept]
         else:
             features = features_of(learner, shots.images)
-        return replace(before, shots=shots, sources=tuple(everything[i] for i in kept.tolist()), features=features)
+        fair = features
+        if moves(learner):
+            new = fair_features(self.network, learner, support.images, features_of(learner, support.images))
+            fair = new[kept] if before.shots is None else torch.cat([before.fair, new])[kept]
+        sources = tuple(everything[i] for i in kept.tolist())
+        return replace(before, shots=shots, sources=sources, features=features, fair=fair)
 
     def _judged(self, learner: ContinualLearner, knowledge: Knowledge) -> Judgement:
         if knowledge.shots is None:
             return Judgement(per_class=(None,) * learner.n_classes)
-        return judge(learner, self.fresh, knowledge.features, knowledge.shots.labels)
+        return judge(learner, self.fresh, knowledge.features, knowledge.fair, knowledge.shots.labels)
 
 
 def position_of(knowledge: Knowledge, label: object) -> int:
