@@ -36,6 +36,7 @@ from fscl.experiment.record import RunRecord
 from fscl.report.results import Outcome, Results, read_results
 from fscl.storage import write_bytes
 
+MOST_MOMENTS = 2  # of a text table, besides the end
 WIDTH = 80  # columns that the text table needs at most
 ACCURACY = "single-head top-1 accuracy over all classes learned, inductive prediction"
 
@@ -159,21 +160,7 @@ def print_table(table: SummaryTable, console: Console) -> None:
     head.append(f"A is {ACCURACY},")
     head.append(f"in %. {what_intervals(table)}.")
     body = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    columns: list[tuple[str, Callable[[Row], str]]] = [
-        (f"A_{n_classes}", partial(_show_early, place=place)) for place, n_classes in enumerate(table.at_classes)
-    ]
-    columns.append(("final A", lambda row: show(row.final)))
-    if table.has_reference:
-        columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
-    if stream.base_way:
-        columns.append(("average A", lambda row: show(row.average)))
-        columns.append(("drop", lambda row: show(row.drop)))
-    elif not table.at_classes:  # there is no room for both
-        columns.append(("forgetting", lambda row: show(row.forgetting)))
-    columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
-    columns.append(("ms/image", lambda row: show_seconds(row.answer_ms)))
-    if table.unfinished:
-        columns.append(("n", lambda row: str(row.n_sequences)))
+    columns = _columns(table)
     body.add_column("method", overflow="fold")
     for heading, _ in columns:
         body.add_column(Text(heading), justify="right", no_wrap=True)
@@ -191,6 +178,26 @@ def print_table(table: SummaryTable, console: Console) -> None:
     console.print(Text("\n".join(head)), soft_wrap=True)
     console.print(body, crop=False, no_wrap=True, overflow="ignore")
     console.print(Text(foot), soft_wrap=True)
+
+
+def _columns(table: SummaryTable) -> list[tuple[str, Callable[[Row], str]]]:
+    """What there is room for; the CSV file and the page have everything."""
+    moments = table.at_classes if len(table.at_classes) <= MOST_MOMENTS else table.at_classes[:1]
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        (f"A_{n_classes}", partial(_show_early, place=place)) for place, n_classes in enumerate(moments)
+    ]
+    columns.append(("final A", lambda row: show(row.final)))
+    if table.stream.base_way:
+        columns += [("average A", lambda row: show(row.average)), ("drop", lambda row: show(row.drop))]
+    elif table.has_reference:
+        columns.append((f"minus {table.reference}", lambda row: _difference(table, row)))
+    if not table.stream.base_way and not table.at_classes:  # there is no room for both
+        columns.append(("forgetting", lambda row: show(row.forgetting)))
+    columns.append(("s/task", lambda row: show_seconds(row.learn_seconds)))
+    columns.append(("ms/image", lambda row: show_seconds(row.answer_ms)))
+    if table.unfinished:
+        columns.append(("n", lambda row: str(row.n_sequences)))
+    return columns
 
 
 def write_csv(table: SummaryTable, path: Path) -> None:
