@@ -1,6 +1,7 @@
 """A classifier that goes on learning, as a scikit-learn estimator. "Teach it your own classes" in docs/ shows it in use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
@@ -89,9 +90,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Iterable[Any] | None = None) -> Self:
         """Learn from nothing; of a model that has a folder, `undo` brings back what was known before."""
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=True)
-        if not self._has_begun or self._session.folder is None:
-            self._begin(self._network_for(rows))
-        return self._learn("fit", X, y, rows)
+        with self._as_before_if_it_fails():
+            if not self._has_begun or self._session.folder is None:
+                self._begin(self._network_for(rows))
+            return self._learn("fit", X, y, rows)
 
     def partial_fit(self, X: Any, y: Iterable[Any] | None = None, classes: Any = None) -> Self:
         """Learn one more lesson, keeping what earlier ones taught.
@@ -103,9 +105,10 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         first = not self._has_begun or self._is_empty
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=first)
-        if not self._has_begun:
-            self._begin(self._network_for(rows))
-        return self._learn("learn", X, y, rows)
+        with self._as_before_if_it_fails():
+            if not self._has_begun:
+                self._begin(self._network_for(rows))
+            return self._learn("learn", X, y, rows)
 
     def correct(self, image: Any, label: Any) -> Self:
         """Teach one example that was misread: a path, a Pillow image, an array, or a row."""
@@ -319,6 +322,16 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _is_empty(self) -> bool:
         return not self._knowledge.classes
 
+    @contextmanager
+    def _as_before_if_it_fails(self) -> Iterator[None]:
+        """A call that fails must not leave it begun, or begun anew."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
     def _begin(self, network: Network) -> None:
         """Start with nothing known."""
         seed = self.random_state
@@ -329,7 +342,11 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _network_for(self, rows: Tensor | None) -> Network:
         if rows is not None:
             return rows_network(rows.shape[1])
-        return load_base(Path(self.base)) if isinstance(self.base, str | PathLike) else self.base
+        if isinstance(self.base, Network):
+            return self.base
+        if not isinstance(self.base, str | PathLike):
+            raise MisuseError(f"base is a name, a path or a Network, but it is {self.base!r}.")
+        return load_base(Path(self.base))
 
     def _settings(self, seed: int) -> Settings:
         named = self.base if isinstance(self.base, str) and not Path(self.base).suffix else None

@@ -10,7 +10,7 @@ from PIL import Image
 
 from fscl import ContinualClassifier
 from fscl.data.images import MAX_PIXELS
-from fscl.errors import DataError, FsclError
+from fscl.errors import DataError, FsclError, MisuseError
 from tests.test_classifier import classifier, examples
 from tests.test_model_folder import contents
 
@@ -134,3 +134,34 @@ def test_asking_with_bad_input_is_refused_as_well(tmp_path: Path):
             model.predict(X)
     with pytest.raises(DataError, match="dimensions; a picture has shape"):
         model.explain(np.zeros((1, 1, 4, 4)))
+
+
+def test_a_fit_that_fails_leaves_what_was_learned_in_memory():
+    model = classifier().fit(*examples(0, 1))
+    with pytest.raises(DataError):
+        model.fit(np.full((2, 16, 16), np.nan), ["a", "b"])
+    assert model.classes_.tolist() == ["class-0", "class-1"]
+    untaught = classifier()
+    with pytest.raises(DataError):
+        untaught.partial_fit(np.full((2, 16, 16), np.nan), ["a", "b"])
+    untaught.set_params(method="neighbour").partial_fit(*examples(2))
+    assert untaught.classes_.tolist() == ["class-2"]
+
+
+@pytest.mark.parametrize("name", ["می‌خواهم", "क्‍ष", "黒\u3000猫", "a\u00a0b", "👨‍👩‍👧"])
+def test_class_names_of_any_script_are_taken_with_the_joiners_and_spaces_that_it_has(name: str):
+    X, _ = examples(0, 1)
+    assert name in classifier().fit(X, [name] * 3 + ["x"] * 3).classes_.tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"method": "tsc", "dials": {"bogus": 1}}, "dials has bogus = 1.*`fscl show tsc` lists them"),
+        ({"base": 3}, "base is a name, a path or a Network, but it is 3"),
+    ],
+)
+def test_settings_that_cannot_be_are_a_sentence(settings: dict[str, Any], reason: str):
+    model = classifier().set_params(**settings)
+    with pytest.raises(MisuseError, match=reason):
+        model.fit(*examples(0, 1))

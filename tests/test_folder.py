@@ -163,7 +163,9 @@ def test_a_bad_file_is_refused_by_name_with_the_reason_and_the_way_out(folder: P
     with pytest.raises(DataError) as caught:
         load_folder(folder)
     assert str(caught.value).startswith(f"1 bad file in {folder}: ant/{name} {reason}")
-    assert str(caught.value).endswith("Remove them, or load with bad_files='skip'.")
+    assert str(caught.value).endswith(
+        "Remove them, or skip them: bad_files='skip', or --skip-bad where a model is taught."
+    )
 
 
 def test_a_truncated_photo_is_a_bad_file(folder: Path) -> None:

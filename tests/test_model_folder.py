@@ -297,3 +297,55 @@ def test_equal_lessons_make_equal_folders(tmp_path: Path, monkeypatch: pytest.Mo
         torch.rand(3)
         classifier("tsc").save(tmp_path / name).partial_fit(*examples(0, 1)).partial_fit(*examples(2))
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize("at", ["fscl.classifier.model_folder.sweep", "fscl.classifier.sweeping.shutil.rmtree"])
+def test_a_forget_that_is_cut_short_while_sweeping_is_finished_by_the_next_change(
+    at: str, model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = set((tmp_path / "model" / "images").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("fscl.classifier.model_folder.ModelFolder._or_as_before", _as_if_killed)
+        patch.setattr(at, _killed)
+        with pytest.raises(KeyboardInterrupt):
+            model.forget("class-1")
+    assert check_model(tmp_path / "model").strays
+    again = ContinualClassifier.load(tmp_path / "model")
+    assert "class-1" not in again.classes_
+    again.rename("class-0", "zero")
+    assert not before & set((tmp_path / "model" / "images").iterdir())
+    assert check_model(tmp_path / "model").strays == ()
+
+
+def test_undo_with_a_lesson_waiting_drops_both_or_neither(
+    model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("fscl.classifier.model_folder.ModelFolder._or_as_before", _as_if_killed)
+        patch.setattr("fscl.classifier.teaching.Teacher.learned", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(*examples(5))
+    waiting = ContinualClassifier.load(tmp_path / "model")
+    assert check_model(tmp_path / "model").waiting
+    n_states = len(read_manifest(tmp_path / "model").states)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _full_disk)
+        with pytest.raises(StorageError, match="as it was before the call"):
+            waiting.undo(2)
+    assert check_model(tmp_path / "model").waiting
+    assert len(read_manifest(tmp_path / "model").states) == n_states
+    waiting.undo(2)
+    assert not check_model(tmp_path / "model").waiting
+    assert len(read_manifest(tmp_path / "model").states) == n_states - 1
+
+
+def test_no_more_calls_are_undone_than_keep_states_says(tmp_path: Path):
+    model = classifier(keep_states=1).save(tmp_path / "model")
+    model.partial_fit(*examples(0)).partial_fit(*examples(1))
+    with pytest.raises(MisuseError, match="2 calls cannot be undone"):
+        model.undo(2)
+    assert model.undo().classes_.tolist() == ["class-0"]
+
+
+def _full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fscl.classifier.manifest import FileRecord, Manifest, read_manifest, verify
-from fscl.classifier.model_folder import BASE, ModelFolder
+from fscl.classifier.model_folder import BASE, READ_ATTEMPTS, ModelFolder
 from fscl.classifier.sheets import ImageStore, sheet_of
 from fscl.classifier.states import read_details
 from fscl.classifier.sweeping import strays
-from fscl.errors import StorageError
+from fscl.errors import ModelBusy, StorageError
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,17 @@ class Checked:
 
 
 def check_model(folder: Path) -> Checked:
-    """Verify every file of every state."""
-    manifest, images = read_manifest(folder), ImageStore(folder / "images")
+    """Verify every file of every state; where a writer moves on meanwhile, from the start."""
+    for _ in range(READ_ATTEMPTS):
+        manifest = read_manifest(folder)
+        found = _checked(folder, manifest)
+        if not found.problems or read_manifest(folder).seal == manifest.seal:
+            return found
+    raise ModelBusy(f"{folder} is being changed all the time; try again.")
+
+
+def _checked(folder: Path, manifest: Manifest) -> Checked:
+    images = ImageStore(folder / "images")
     paths, problems = [folder / "model.json"], []
     names: dict[str, None] = {}
     for path, record in _recorded(folder, manifest):
@@ -58,9 +67,19 @@ def check_model(folder: Path) -> Checked:
             model.read()
         except StorageError as error:
             problems.append(str(error))
-    left = () if problems else tuple(strays(folder, manifest))
-    n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
-    return Checked(len(paths), n_bytes, tuple(problems), model.waiting(), left)
+    left: tuple[Path, ...] = ()
+    waiting = model.journal.pending(manifest.next_number)
+    n_bytes = 0
+    try:
+        if waiting:
+            model.journal.read(manifest.next_number)
+        left = () if problems else tuple(strays(folder, manifest))
+        n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    except StorageError as error:
+        problems.append(str(error))
+    except OSError as error:
+        problems.append(f"{folder} cannot be read: {error.strerror or error}.")
+    return Checked(len(paths), n_bytes, tuple(problems), waiting, left)
 
 
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:

@@ -1,5 +1,6 @@
 """Labels of any one kind: words, whole numbers, numbers, or truth values; as plain Python values that JSON can hold."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,9 +45,14 @@ def _plain(value: object) -> Label:
         raise DataError(f"a label is a word, a number or a truth value, but {value!r} is a {type(value).__name__}.")
     if isinstance(label, float) and not np.isfinite(label):
         raise DataError(f"a label is a number that is finite, but this one is {label}. Leave out what has no label.")
-    if isinstance(label, str) and (not label.strip() or len(label) > MAX_LENGTH or not label.isprintable()):
+    if isinstance(label, str) and (not label.strip() or len(label) > MAX_LENGTH or not _is_writable(label)):
         shown = label if len(label) <= 60 else label[:60] + "…"
         raise DataError(
             f"a label is a printable word of 1 to {MAX_LENGTH} characters, but one is {shown!r}. Rename it."
         )
     return label
+
+
+def _is_writable(word: str) -> bool:
+    """Whether a word has characters alone that people write; joiners and wide spaces are part of some scripts."""
+    return not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in word)

@@ -89,7 +89,8 @@ class Manifest(BaseModel):
     @property
     def n_undoable(self) -> int:
         """How many calls can be undone."""
-        return len(self.states) if self.begins_empty else max(0, len(self.states) - 1)
+        earlier = len(self.states) if self.begins_empty else max(0, len(self.states) - 1)
+        return earlier if self.settings.keep_states is None else min(earlier, self.settings.keep_states)
 
 
 def new_manifest(settings: Settings, *, row_width: int | None, base_file: FileRecord | None) -> Manifest:
@@ -142,6 +143,13 @@ def record_of(path: Path) -> FileRecord:
 
 def verify(path: Path, record: FileRecord) -> Path:
     """The path, if the file is there, is a plain one, and is what the record says."""
+    try:
+        return _verified(path, record)
+    except OSError as error:  # it may go while it is being read: a writer moves on
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}. Restore it from a copy.") from error
+
+
+def _verified(path: Path, record: FileRecord) -> Path:
     if path.is_symlink() or not path.is_file():
         what = "is a link" if path.is_symlink() else "is missing"
         raise StorageError(f"{path} {what}, but belongs to the model. Restore it from a copy.")

@@ -61,6 +61,8 @@ class ModelFolder:
     @classmethod
     def create(cls, folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> "ModelFolder":
         """A new model with these states, the present one last; all of it appears at once."""
+        if folder.name in ("", ".."):
+            raise MisuseError(f"{folder} is a place and no name; give the model a name of its own, such as my-model.")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise MisuseError(f"{folder} is there already, and not empty; give the model a name of its own.")
         part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
@@ -154,14 +156,19 @@ class ModelFolder:
                     f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone in {self.folder}: {able} can "
                     "(no state is kept from before a forget, or beyond keep_states)."
                 )
-            self.journal.clear()
-            dropped = n_calls - pending
-            if dropped:
-                earlier = manifest.model_copy(update={"states": manifest.states[: len(manifest.states) - dropped]})
-                write_manifest(self.folder, earlier)
-                manifest = earlier
+            left = len(manifest.states) - (n_calls - pending)
+            # with the next number a lesson that waits is none any more: both are dropped at once
+            changed = {"states": manifest.states[:left], "next_number": manifest.next_number + pending}
+            manifest = manifest.model_copy(update=changed)
+            try:
+                write_manifest(self.folder, manifest)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
+                ) from error
             with _after_the_fact(self.folder):
                 sync_folder(self.folder)
+                self.journal.clear()
                 sweep(self.folder, manifest)
             return self.knowledge(manifest)
 
@@ -186,13 +193,17 @@ class ModelFolder:
             yield manifest
 
     def _completed(self, manifest: Manifest, teacher: Teacher) -> Manifest:
-        lesson = self.journal.read(manifest.next_number)
         try:
+            lesson = self.journal.read(manifest.next_number)
             self._commit(manifest, teacher.learned(self.knowledge(manifest), lesson))
+        except OSError as error:
+            raise StorageError(
+                f"a lesson that was cut short waits in {self.folder} and cannot be completed: {error.strerror or error}. "
+                "It is not lost."
+            ) from error
         except FsclError as error:
             raise type(error)(
-                f"a lesson of {len(lesson.labels)} examples, begun {lesson.when} and cut short, cannot be completed: "
-                f"{error} Drop it with `fscl undo {self.folder}`."
+                f"a lesson that was cut short cannot be completed: {error} Drop it with `fscl undo {self.folder}`."
             ) from error
         return read_manifest(self.folder)
 

@@ -73,9 +73,12 @@ class ImageStore:
         path = self.path(sheet)
         if path.is_symlink() or not path.is_file():
             raise StorageError(f"{path} is missing or no plain file, but belongs to the model. Restore it from a copy.")
-        if path.stat().st_size > MAX_SHEET_BYTES:
-            raise StorageError(f"{path} has over {MAX_SHEET_BYTES:,} bytes, which no sheet of examples has.")
-        content = path.read_bytes()
+        try:
+            if path.stat().st_size > MAX_SHEET_BYTES:
+                raise StorageError(f"{path} has over {MAX_SHEET_BYTES:,} bytes, which no sheet of examples has.")
+            content = path.read_bytes()
+        except OSError as error:  # it may go while it is being read: a writer moves on
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}. Restore it from a copy.") from error
         if hashlib.sha256(content).hexdigest() != sheet:
             raise StorageError(f"{path} was altered after it was written. Restore it from a copy.")
         return content

@@ -8,14 +8,16 @@ from fscl.classifier.manifest import Manifest
 from fscl.classifier.sheets import ImageStore, sheet_of
 from fscl.classifier.states import read_details
 
-FOLDERS = ("states", "images", "journal")
+# in the order in which they are swept: a state that is left over tells the next writer that sweeping is not done
+FOLDERS = ("journal", "images", "states")
 
 
 def has_strays(folder: Path, manifest: Manifest) -> bool:
     """Whether a killed process left something: a state that is not the model's, a lesson, a file half written."""
     named = {record.folder.removeprefix("states/") for record in manifest.states}
     states = {path.name for path in _listed(folder / "states")}
-    parts = any(path.name.endswith(".part") for path in [*_listed(folder), *_listed(folder / "images")])
+    places = (folder, folder / "images", folder / "journal")
+    parts = any(path.name.endswith(".part") for place in places for path in _listed(place))
     return states != named or bool(Journal(folder / "journal").entries()) or parts
 
 
@@ -26,8 +28,8 @@ def strays(folder: Path, manifest: Manifest) -> list[Path]:
     for record in manifest.states:
         kept |= {images.path(sheet_of(name)) for name in read_details(folder, record)["images"]}
     kept.add(folder / "journal" / f"{manifest.next_number:06}.safetensors")
-    found = [path for name in FOLDERS for path in _listed(folder / name)]
-    found += [path for path in _listed(folder) if path.name.startswith(".") and path.name.endswith(".part")]
+    found = [path for path in _listed(folder) if path.name.startswith(".") and path.name.endswith(".part")]
+    found += [path for name in FOLDERS for path in _listed(folder / name)]
     return [path for path in found if path not in kept]
 
 

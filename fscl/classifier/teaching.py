@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from fscl.classifier.judging import fair_features, features_of, judge, moves
 from fscl.classifier.knowledge import Event, Judgement, Knowledge, Lesson
@@ -46,7 +47,15 @@ class Teacher:
         bound = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
         still = STILL if isinstance(self.network, Rows) else {}
         quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # a step begins with all of the lesson
-        return make_learner(self.method, self.network, seed=self.seed, dials={**quick, **bound, **self.dials, **still})
+        dials = {**quick, **bound, **self.dials, **still}
+        try:
+            return make_learner(self.method, self.network, seed=self.seed, dials=dials)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise MisuseError(
+                f"dials has {where} = {first['input']!r}: {first['msg']}. `fscl show {self.method}` lists them."
+            ) from error
 
     def learner(self, knowledge: Knowledge, *, n_new: int = 0) -> ContinualLearner:
         """A learner that knows what is known; it may be changed, the knowledge stays."""

@@ -71,7 +71,7 @@ def read_classes(
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise DataError(
             f"{len(problems)} bad {'file' if len(problems) == 1 else 'files'} in {root}: {listed}{more}. "
-            "Remove them, or load with bad_files='skip'."
+            "Remove them, or skip them: bad_files='skip', or --skip-bad where a model is taught."
         )
     if report is not None:
         for problem in problems:
