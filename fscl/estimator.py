@@ -65,6 +65,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     _session: Session
+    _begun_with: tuple[Any, Any]
 
     def __init__(
         self,
@@ -276,7 +277,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             invert=settings.invert,
             random_state=settings.seed,
         )
-        model._session = session
+        model._session, model._begun_with = session, (model.base, model.random_state)
         return model
 
     def recover(self) -> bool:
@@ -338,6 +339,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
         self._session = Session(network, self._settings(int(seed)))
+        self._begun_with = self.base, self.random_state
 
     def _network_for(self, rows: Tensor | None) -> Network:
         if rows is not None:
@@ -368,6 +370,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Parameters that changed since it began to learn would be obeyed by halves."""
         begun = self._session.settings
         now = self._settings(begun.seed)
+        for name, value, before in zip(
+            ("base", "random_state"), (self.base, self.random_state), self._begun_with, strict=True
+        ):
+            if value is not before and value != before:
+                raise MisuseError(
+                    f"{name} changed since this classifier began to learn; fit a clone of it, or set it back."
+                )
         changed = [name for name in Settings.model_fields if getattr(now, name) != getattr(begun, name)]
         if changed:
             raise MisuseError(

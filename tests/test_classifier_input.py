@@ -154,6 +154,13 @@ def test_class_names_of_any_script_are_taken_with_the_joiners_and_spaces_that_it
     assert name in classifier().fit(X, [name] * 3 + ["x"] * 3).classes_.tolist()
 
 
+def test_settings_that_change_after_learning_began_are_refused():
+    for change in ({"random_state": 9}, {"base": "glyphs-protonet-conv4"}, {"memory_bytes": 5000}):
+        model = classifier().fit(*examples(0, 1)).set_params(**change)
+        with pytest.raises(MisuseError, match=f"{next(iter(change))} changed since this classifier began to learn"):
+            model.partial_fit(*examples(2))
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fscl import ContinualClassifier
 from fscl.classifier.checking import check_model
@@ -79,3 +80,81 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(meth
     assert check_model(folder).strays == ()
     assert cut_short > 0, "no kill fell between journal and commit: the moments are badly chosen"
     assert len(set(moments)) > 5
+
+
+def change_for_ever(folder: Path, acknowledged: int) -> None:
+    """In a process of its own: every kind of change, round and round, beside a class that stays."""
+    model = ContinualClassifier.load(folder)
+    model.recover()
+    while True:
+        for label in [each for each in model.classes_ if each != "class-0"]:
+            model.forget(label)
+        model.partial_fit(*examples(1))
+        model.rename("class-1", "renamed")
+        model.partial_fit(*examples(2))
+        model.undo()
+        model.forget("renamed")
+        os.write(acknowledged, b".")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a killed process costs no imports")
+def test_a_process_killed_while_it_renames_undoes_or_forgets_leaves_a_whole_model(tmp_path: Path):
+    chance, folder = random.Random("kill changes"), tmp_path / "model"
+    classifier().partial_fit(*examples(0)).save(folder)
+    seen = set()
+    for _ in range(N_KILLS // 2):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reading)
+                change_for_ever(folder, writing)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        time.sleep(chance.random() * 0.12)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        assert check_model(folder).problems == ()
+        known = ContinualClassifier.load(folder).classes_.tolist()
+        assert known in (["class-0"], ["class-0", "class-1"], ["class-0", "renamed"], ["class-0", "class-2", "renamed"])
+        seen.add(tuple(known))
+    assert len(seen) > 1, "every kill fell on the same state: the moments are badly chosen"
+    last = ContinualClassifier.load(folder)
+    last.recover()
+    for label in [each for each in last.classes_ if each != "class-0"]:
+        last.forget(label)
+    last.rename("class-0", "all that is left")
+    assert check_model(folder).strays == ()
+    (sheet,) = (folder / "images").iterdir()
+    with Image.open(sheet) as image:
+        stored = np.asarray(image).reshape(-1, 16, 16)
+    assert np.array_equal(np.sort(stored, axis=0), np.sort(examples(0)[0], axis=0))  # no pixel of a forgotten class
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a writer costs no imports")
+def test_readers_and_checks_see_whole_models_while_another_process_writes(tmp_path: Path):
+    folder = tmp_path / "model"
+    classifier(keep_states=0).partial_fit(*examples(0)).save(folder)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            change_for_ever(folder, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        os.read(reading, 1)  # one whole round is behind it
+        until, n_read = time.monotonic() + 3, 0
+        while time.monotonic() < until:
+            assert "class-0" in ContinualClassifier.load(folder).classes_
+            assert check_model(folder).problems == ()
+            n_read += 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+    assert n_read > 10

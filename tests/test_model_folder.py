@@ -347,5 +347,14 @@ def test_no_more_calls_are_undone_than_keep_states_says(tmp_path: Path):
     assert model.undo().classes_.tolist() == ["class-0"]
 
 
+def test_a_copy_of_a_model_can_be_undone_as_far_as_the_model(model: ContinualClassifier, tmp_path: Path):
+    model.partial_fit(*examples(2)).partial_fit(*examples(3))
+    expected = model.predict_proba(POOL.images[:9, 0].numpy())
+    model.save(tmp_path / "copy")
+    assert np.array_equal(model.predict_proba(POOL.images[:9, 0].numpy()), expected)
+    assert model.undo(2).classes_.tolist() == ["class-0", "class-1"]
+    assert len(ContinualClassifier.load(tmp_path / "model").classes_) == 4  # the other is as it was
+
+
 def _full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -111,6 +111,15 @@ class ModelFolder:
         self._last = manifest.seal, found
         return found
 
+    def states(self) -> list[Knowledge]:
+        """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
+        with self._locked():
+            manifest = read_manifest(self.folder)
+            spec = self.network(manifest).spec
+            shape = {"image_size": spec.image_size, "channels": spec.channels}
+            found = [read_state(self.folder, record, self.images, **shape) for record in manifest.states]
+            return [Knowledge(), *found] if manifest.begins_empty else found
+
     def network(self, manifest: Manifest) -> Network:
         """The base; it is read once, since it never changes."""
         if self._network is None:

@@ -76,7 +76,7 @@ class Session:
 
     def save(self, folder: Path) -> None:
         """Write all of it as a new folder, and go on there."""
-        states = [*self.past, self.knowledge] if self.folder is None else [self.knowledge]
+        states = [*self.past, self.knowledge] if self.folder is None else self.folder.states()
         self.folder = ModelFolder.create(folder, self.teacher.network, self.settings, states)
 
     def recover(self) -> bool:
