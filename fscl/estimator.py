@@ -89,12 +89,16 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # learning
 
     def fit(self, X: Any, y: Iterable[Any] | None = None) -> Self:
-        """Learn from nothing; of a model that has a folder, `undo` brings back what was known before."""
+        """Learn from nothing; `undo` brings back what was known before, unless parameters changed meanwhile."""
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=True)
         with self._as_before_if_it_fails():
-            if not self._has_begun or self._session.folder is None:
+            before = self._session if self._has_begun else None
+            if before is None or before.folder is None:
                 self._begin(self._network_for(rows))
-            return self._learn("fit", X, y, rows)
+            self._learn("fit", X, y, rows)
+            if before is not None and before.folder is None:
+                self._session.follow(before)
+            return self
 
     def partial_fit(self, X: Any, y: Iterable[Any] | None = None, classes: Any = None) -> Self:
         """Learn one more lesson, keeping what earlier ones taught.
@@ -107,7 +111,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = not self._has_begun or self._is_empty
         rows, y = (None, y) if are_pictures(X) else self._checked_lesson(X, y, reset=first)
         with self._as_before_if_it_fails():
-            if not self._has_begun:
+            if not self._has_begun or self._has_rows_of_another_width(rows):
                 self._begin(self._network_for(rows))
             return self._learn("learn", X, y, rows)
 
@@ -323,6 +327,13 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _is_empty(self) -> bool:
         return not self._knowledge.classes
 
+    def _has_rows_of_another_width(self, rows: Tensor | None) -> bool:
+        """Whether it had learned rows of another width, and all of that was undone or forgotten."""
+        network = self._session.teacher.network
+        if rows is None or not isinstance(network, Rows) or not self._is_empty or self._session.folder is not None:
+            return False
+        return network.n_features != rows.shape[1]
+
     @contextmanager
     def _as_before_if_it_fails(self) -> Iterator[None]:
         """A call that fails must not leave it begun, or begun anew."""
@@ -400,6 +411,8 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples, sources = pictures.images, pictures.sources
         if y is None:
             raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
+        if not isinstance(y, Iterable) or isinstance(y, str):
+            raise DataError(f"y holds a label for each example, but it is {y!r}. Give a list.")
         labels = tuple(plain_labels(column_or_1d(y) if isinstance(y, np.ndarray) else y))
         if len(labels) != len(examples) or not labels:
             raise DataError(f"there are {len(examples)} examples and {len(labels)} labels; each needs one of its own.")

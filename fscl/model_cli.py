@@ -105,8 +105,13 @@ def correct(
     name: ClassName,
 ) -> None:
     """Teach one picture that was misread."""
+    from fscl.classifier.words import what_comes
+
     classifier = _load_taught(model)
-    classifier.correct(image, _label(classifier, name))
+    label = _label(classifier, name)
+    for line in what_comes([label], classifier.classes_.tolist()):  # a misspelt name would be a new class
+        typer.echo(line)
+    classifier.correct(image, label)
     typer.echo(str(model))
 
 

@@ -333,3 +333,25 @@ def test_an_estimate_is_not_fooled_by_an_embedding_that_has_learned_the_examples
     assert model.estimated_accuracy_ is not None
     assert model.estimated_accuracy_ < 0.45  # chance is 0.25
     assert model.predict_proba(X).max(1).mean() < 0.5
+
+
+def test_a_fit_in_memory_can_be_undone_like_any_other_call():
+    model = classifier().fit(*examples(0, 1)).partial_fit(*examples(2))
+    before = model.predict_proba(POOL.images[:9, 0].numpy())
+    model.fit(*examples(3, 4))
+    assert model.classes_.tolist() == ["class-3", "class-4"]
+    model.undo()
+    assert np.array_equal(model.predict_proba(POOL.images[:9, 0].numpy()), before)
+    assert model.undo(1).classes_.tolist() == ["class-0", "class-1"]
+
+
+def test_rows_of_another_width_are_learned_once_the_others_were_undone():
+    model = ContinualClassifier(method="prototypes").partial_fit(np.eye(3), ["a", "b", "c"]).undo()
+    assert model.partial_fit(np.eye(5), list("abcde")).predict(np.eye(5)).tolist() == list("abcde")
+
+
+def test_one_label_for_many_pictures_is_refused_with_a_sentence():
+    X, _ = examples(0)
+    for y in (3, "class-0"):
+        with pytest.raises(DataError, match="y holds a label for each example"):
+            classifier().fit(X, y)

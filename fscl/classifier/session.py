@@ -9,6 +9,7 @@ from fscl.classifier.pictures import Shape
 from fscl.classifier.teaching import Teacher
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
+from fscl.storage import tensor_digest
 
 
 class Session:
@@ -59,6 +60,12 @@ class Session:
         self.past = kept if bound is None else kept[max(0, len(kept) - bound) :]
         self.use(after)
 
+    def follow(self, before: "Session") -> None:
+        """What another session knew can be gone back to, if it had the same base and settings."""
+        if before.settings == self.settings and _same(before.teacher.network, self.teacher.network):
+            kept, bound = [*before.past, before.knowledge], self.settings.keep_states
+            self.past = kept if bound is None else kept[max(0, len(kept) - bound) :]
+
     def undo(self, n_calls: int) -> None:
         """Go back by so many calls."""
         if n_calls < 1:
@@ -85,3 +92,9 @@ class Session:
             return False
         self.use(self.folder.complete(self.teacher))
         return True
+
+
+def _same(one: Network, other: Network) -> bool:
+    if one is other:
+        return True
+    return one.n_features == other.n_features and tensor_digest(one.tensors()) == tensor_digest(other.tensors())
