@@ -147,7 +147,7 @@ def _held_out(
         return HeldOut(-distances.sqrt(), own, own_scale=True)
     if isinstance(learner, FrozenFeatures) and set(labels.tolist()) == set(range(learner.n_classes)):
         return _by_folds(fresh, features, labels)
-    if isinstance(learner, Consolidation) and learner.dials.objective == "leave_one_out" and not moves(learner):
+    if isinstance(learner, Consolidation) and learner.dials.objective == "leave_one_out":
         return HeldOut(-distances / learner.dials.temperature, own, own_scale=True)
     return HeldOut(-distances, own, own_scale=False)
 
