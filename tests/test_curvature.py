@@ -44,9 +44,19 @@ def close(found: Params, expected: Params) -> None:
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-9 * float(tensor.abs().max()), msg=name)
 
 
+@pytest.fixture(params=["plain", "winograd"])
+def convolution(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either way to convolve, whatever the width; Winograd's in several pieces."""
+    monkeypatch.setattr("fscl.nets.conv4_curvature.FEWEST_FILTERS", 2 if request.param == "winograd" else 10**6)
+    monkeypatch.setattr("fscl.nets.winograd.Winograd.most_images", 5)
+
+
+@pytest.mark.usefixtures("convolution")
 @pytest.mark.parametrize("odd_norms", [False, True])
 @pytest.mark.parametrize("kind", ["alone", "normalised by the first five"])
-@pytest.mark.parametrize(("width", "size"), [(4, 16), (16, 38)])  # 38: pooling drops a row on the way
+@pytest.mark.parametrize(
+    ("width", "size"), [(4, 16), (16, 38)]
+)  # 38: pooling drops a row, and tiles end beyond the border
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_conv4_gradients_by_hand_are_those_of_autograd(norm: str, width: int, size: int, kind: str, odd_norms: bool):
     spec = NetworkSpec.model_validate({"width": width, "image_size": size, "norm": norm})
@@ -58,6 +68,7 @@ def test_conv4_gradients_by_hand_are_those_of_autograd(norm: str, width: int, si
     close(grads, expected)
 
 
+@pytest.mark.usefixtures("convolution")
 @pytest.mark.parametrize("odd_norms", [False, True])
 @pytest.mark.parametrize("moved", ["all", "all but the norms"])
 @pytest.mark.parametrize("norm", ["group", "batch"])

@@ -13,7 +13,7 @@ sqrt(variance + ε); z = γ · p(ĉ) + β; the output is max(z, 0). `d_` stands 
 derivative along the direction. Maps are (n, height, width, channels) here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,8 +26,10 @@ from fscl.nets.curvature import HEAD, Autograd, Curvature, Scored
 from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import EPSILON, NormName, group_count
+from fscl.nets.winograd import TILE, Plain, Winograd
 
 N_BLOCKS = 4
+FEWEST_FILTERS = 48  # for Winograd's convolution: with fewer, lifting takes longer than multiplying
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Conv4Curvature(Curvature):
         dot_d_x, *found = tape.top.along(dot_x, direction[f"{HEAD}weight"], direction[f"{HEAD}bias"])
         result = dict(zip((f"{HEAD}weight", f"{HEAD}bias"), found, strict=True))
         for number in reversed(range(N_BLOCKS)):
-            dot_d_x, *found = tape.blocks[number].backward_along(dot_d_x, needs_d_x=number > 0)
+            dot_d_x, *found = tape.blocks[number].backward_along(dot_d_x)
             result |= dict(zip(_names(number), found, strict=True))
         return result
 
@@ -124,12 +126,64 @@ class _Cover:
         return self.pooled(self.sums(given)) / self.size(values)
 
 
+class _Convolution:
+    """A block's convolution at one batch, a few images at a time."""
+
+    def __init__(self, x: Tensor, weight: Tensor) -> None:
+        self.weight, self.way = weight, _way(x, weight)
+        self.pieces = x.split(self.way.most_images)
+
+    def forward(self) -> Tensor:
+        way, filters = self.way, self.way.lift_filters(self.weight)
+        return _joined([way.convolve((way.lift(x), filters)) for x in self.pieces])
+
+    def backward(self, d_c: Tensor, *, needs_d_x: bool) -> tuple[Tensor, Tensor]:
+        """Gradients in the input (nothing where it is not needed) and the filters."""
+        way, filters = self.way, self.way.lift_filters(self.weight)
+        d_x, d_weight = [], torch.zeros_like(self.weight)
+        for x, piece in zip(self.pieces, d_c.split(way.most_images), strict=True):
+            lifted = way.lift_gradient(piece)
+            d_weight += way.d_filters((way.lift(x), lifted))
+            if needs_d_x:
+                d_x.append(way.d_input((lifted, filters)))
+        return _joined(d_x), d_weight
+
+    def forward_along(self, dot_x: Tensor | None, dot_weight: Tensor | None) -> Tensor:
+        """The derivative of the result. What a direction leaves out stands still."""
+        way = self.way
+        self.filters = way.lift_filters(self.weight)
+        self.dot_filters = way.lift_filters(torch.zeros_like(self.weight) if dot_weight is None else dot_weight)
+        self.lifted = [way.lift(x) for x in self.pieces]
+        if dot_x is None:
+            self.dot_lifted = None
+            return _joined([way.convolve((x, self.dot_filters)) for x in self.lifted])
+        self.dot_lifted = [way.lift(piece) for piece in dot_x.split(way.most_images)]
+        both = zip(self.lifted, self.dot_lifted, strict=True)
+        return _joined([way.convolve((x, self.dot_filters), (dot_x, self.filters)) for x, dot_x in both])
+
+    def backward_along(self, find_d_c: Callable[[], Tensor], dot_d_c: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives of what `backward` returns."""
+        way, dot_d_x, dot_d_weight = self.way, [], torch.zeros_like(self.weight)
+        dot_pieces = dot_d_c.split(way.most_images)
+        if self.dot_lifted is None:  # the first block: its input stands still
+            for x, dot_piece in zip(self.lifted, dot_pieces, strict=True):
+                dot_d_weight += way.d_filters((x, way.lift_gradient(dot_piece)))
+            return _joined([]), dot_d_weight
+        pieces = find_d_c().split(way.most_images)
+        for x, dot_x, piece, dot_piece in zip(self.lifted, self.dot_lifted, pieces, dot_pieces, strict=True):
+            d, dot_d = way.lift_gradient(piece), way.lift_gradient(dot_piece)
+            dot_d_weight += way.d_filters((x, dot_d), (dot_x, d))
+            dot_d_x.append(way.d_input((dot_d, self.filters), (d, self.dot_filters)))
+        return _joined(dot_d_x), dot_d_weight
+
+
 class _Block:
     """One block of Conv-4 at one batch. `a_sum` and the like are sums of each channel, see `_Cover`."""
 
     def __init__(self, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, cover: _Cover) -> None:
-        self.x, self.weight, self.gamma, self.cover = x, weight, gamma, cover
-        c = _convolve(x, self.weight)
+        self.gamma, self.cover = gamma, cover
+        self.conv = _Convolution(x, weight)
+        c = self.conv.forward()
         self.c = c.sub_(cover.mean(c))
         self.rate = (cover.mean(c.square()) + EPSILON).rsqrt()
         picked, self.places = _pick(c, gamma)
@@ -138,36 +192,27 @@ class _Block:
 
     def backward(self, d_output: Tensor, *, keep: bool, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Gradients in the input, the filters, γ and β."""
-        cover, size, n_given = self.cover, self.cover.size(self.c), self.cover.n_given
-        d_z = _where_above_zero(d_output, self.output)
-        d_z_sum, product_sum = cover.sums(d_z), cover.sums(d_z * self.normal)
-        first, second = cover.pooled(d_z_sum * self.gamma) / size, cover.pooled(product_sum * self.gamma) / size
-        shift, factor = self.rate * first, self.rate.square() * second
-        if cover.groups is None and n_given < len(self.c):  # the other images have no say in the statistics
-            d_c = torch.zeros_like(self.c)
-            torch.addcmul(-shift, self.c[:n_given], -factor, out=d_c[:n_given])
-        else:
-            d_c = torch.addcmul(-shift, self.c, -factor)
-        d_c.view(-1).index_add_(0, self.places, (d_z * (self.gamma * self.rate)).view(-1))
-        d_x, d_weight = _convolve_backward(d_c, self.x, self.weight, needs_d_x)
-        if keep:
-            self.d_z, self.d_z_sum, self.product_sum = d_z, d_z_sum, product_sum
-            self.first, self.second, self.factor = first, second, factor
-            self.d_c = d_c if needs_d_x else None
-        return d_x, d_weight, _channel_sums(product_sum), _channel_sums(d_z_sum)
+        cover, size = self.cover, self.cover.size(self.c)
+        self.d_z = _where_above_zero(d_output, self.output)
+        self.d_z_sum, self.product_sum = (
+            cover.sums(self.d_z),
+            cover.sums(self.d_z * self.normal),
+        )
+        self.first = cover.pooled(self.d_z_sum * self.gamma) / size
+        self.second = cover.pooled(self.product_sum * self.gamma) / size
+        # the largest map of all: where it has served, its gradient takes its place
+        d_c = self._d_c(None if keep else self.c)
+        d_x, d_weight = self.conv.backward(d_c, needs_d_x=needs_d_x)
+        return d_x, d_weight, _channel_sums(self.product_sum), _channel_sums(self.d_z_sum)
 
     def forward_along(
         self, dot_x: Tensor | None, dot_weight: Tensor | None, dot_gamma: Tensor | None, dot_beta: Tensor | None
     ) -> Tensor:
         """The derivative of the output. What a direction leaves out stands still."""
         zero = torch.zeros_like(self.gamma)
-        self.dot_x = dot_x
-        self.dot_weight = torch.zeros_like(self.weight) if dot_weight is None else dot_weight
         self.dot_gamma = zero if dot_gamma is None else dot_gamma
         dot_beta = zero if dot_beta is None else dot_beta
-        dot_c = _convolve(self.x, self.dot_weight)
-        if dot_x is not None:
-            dot_c.add_(_convolve(dot_x, self.weight))
+        dot_c = self.conv.forward_along(dot_x, dot_weight)
         self.dot_c = dot_c.sub_(self.cover.mean(dot_c))
         self.dot_rate = -self.rate.pow(3) * self.cover.mean(self.c * dot_c)
         dot_picked = dot_c.view(-1).index_select(0, self.places).view(self.normal.shape)
@@ -175,7 +220,7 @@ class _Block:
         dot_z = torch.addcmul(dot_beta, self.dot_normal, self.gamma).addcmul_(self.normal, self.dot_gamma)
         return _where_above_zero(dot_z, self.output)
 
-    def backward_along(self, dot_d_output: Tensor, *, needs_d_x: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def backward_along(self, dot_d_output: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The derivatives of what `backward` returns."""
         cover, size, gamma, rate, d_z = self.cover, self.cover.size(self.c), self.gamma, self.rate, self.d_z
         dot_gamma, dot_rate = self.dot_gamma, self.dot_rate
@@ -186,15 +231,19 @@ class _Block:
         dot_second = cover.pooled(dot_product_sum * gamma + self.product_sum * dot_gamma) / size
         dot_shift = dot_rate * self.first + rate * dot_first
         dot_factor = 2 * rate * dot_rate * self.second + rate.square() * dot_second
-        dot_d_c = torch.addcmul(-dot_shift, self.c, -dot_factor).addcmul_(self.dot_c, -self.factor)
+        dot_d_c = torch.addcmul(-dot_shift, self.c, -dot_factor).addcmul_(self.dot_c, -self.rate.square() * self.second)
         dot_d_picked = (dot_d_z * (gamma * rate)).addcmul_(d_z, dot_gamma * rate + gamma * dot_rate)
         dot_d_c.view(-1).index_add_(0, self.places, dot_d_picked.view(-1))
-        dot_d_x, dot_d_weight = _convolve_backward(dot_d_c, self.x, self.weight, needs_d_x)
-        if self.dot_x is not None and self.d_c is not None:
-            more_d_x, more_d_weight = _convolve_backward(self.d_c, self.dot_x, self.dot_weight, needs_d_x)
-            dot_d_x.add_(more_d_x)
-            dot_d_weight.add_(more_d_weight)
+        dot_d_x, dot_d_weight = self.conv.backward_along(self._d_c, dot_d_c)
         return dot_d_x, dot_d_weight, _channel_sums(dot_product_sum), _channel_sums(dot_d_z_sum)
+
+    def _d_c(self, place: Tensor | None = None) -> Tensor:
+        """The gradient at c, in a given place or a new one. Found again when needed: kept, it would cost memory."""
+        d_c = torch.addcmul(-self.rate * self.first, self.c, -self.rate.square() * self.second, out=place)
+        if self.cover.groups is None:
+            d_c[self.cover.n_given :] = 0  # these images have no say in the statistics
+        d_c.view(-1).index_add_(0, self.places, (self.d_z * (self.gamma * self.rate)).view(-1))
+        return d_c
 
 
 class _Top:
@@ -228,6 +277,12 @@ class _Top:
         n, height, width, channels = self.shape
         d_x = d_features.view(-1, channels, height, width).permute(0, 2, 3, 1)
         return torch.cat([d_x.new_zeros(n - self.n, height, width, channels), d_x]).contiguous()
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    if len(pieces) > 1:
+        return torch.cat(pieces)
+    return pieces[0] if pieces else torch.empty(0)
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -273,14 +328,9 @@ def _where_above_zero(values: Tensor, output: Tensor) -> Tensor:
     return kept
 
 
-def _convolve(x: Tensor, weight: Tensor) -> Tensor:
-    return _nhwc(F.conv2d(_nchw(x), weight, padding=1))
-
-
-def _convolve_backward(d_c: Tensor, x: Tensor, weight: Tensor, needs_d_x: bool) -> tuple[Tensor, Tensor]:
-    """Gradients of a convolution in its input (where needed) and its filters."""
-    one, none = [1, 1], [0, 0]
-    d_x, d_weight, _ = torch.ops.aten.convolution_backward(
-        _nchw(d_c), _nchw(x), weight, None, one, one, one, False, none, 1, [needs_d_x, True, False]
-    )
-    return (_nhwc(d_x) if needs_d_x else d_x), d_weight
+def _way(x: Tensor, weight: Tensor) -> Plain:
+    """How to convolve: lifting pays where there are many filters to multiply with, and maps that hold a tile."""
+    size = x.shape[1]
+    if min(weight.shape[:2]) < FEWEST_FILTERS or size < TILE:
+        return Plain()
+    return Winograd(size, x.dtype, x.device)
