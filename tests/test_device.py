@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from fscl.continual.base import ContinualLearner
@@ -27,6 +28,7 @@ from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
+from fscl.meta.team import Team, join_team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
 from fscl.nets.fast import placed, trainable_copy
 from fscl.nets.network import Network, NetworkSpec, init_network
@@ -380,3 +382,32 @@ def test_examples_that_are_on_the_device_are_not_copied():
     assert POOL.to(torch.device("cpu")) is POOL
     network = base()
     assert all(network.to("cpu").params[name] is tensor for name, tensor in network.params.items())
+
+
+@pytest.mark.parametrize(
+    ("n_gpus", "n_here", "rank", "has_nccl", "backend", "gpu", "talks_on"),
+    [
+        (2, 2, 1, True, "nccl", 1, "cuda:1"),
+        (8, 2, 1, True, "nccl", 1, "cuda:1"),
+        (1, 2, 1, True, "gloo", 0, "cpu"),  # nccl refuses two processes on one GPU
+        (2, 2, 1, False, "gloo", 1, "cpu"),
+    ],
+)
+def test_a_team_on_gpus_takes_one_each_and_talks_over_nccl(
+    monkeypatch: pytest.MonkeyPatch,
+    n_gpus: int, n_here: int, rank: int, has_nccl: bool, backend: str, gpu: int, talks_on: str,
+):  # fmt: skip
+    asked: dict[str, object] = {}
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(n_here))
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: asked.update(gpu=number))
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setattr(dist, "init_process_group", lambda name: asked.update(backend=name))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: asked.update(left=True))
+    monkeypatch.setattr(dist, "get_rank", lambda: 3)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    with join_team(torch.device("cuda")) as team:
+        assert team == Team(3, 4, torch.device(talks_on))
+    assert asked == {"gpu": gpu, "backend": backend, "left": True}

@@ -151,9 +151,9 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
     if config.base.use is not None:
         raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
     configure_process()
-    find_device(config.device)  # one that is not here is refused before anything is written
+    device = find_device(config.device)  # one that is not here is refused before anything is written
     path = folder / "network.safetensors"
-    with join_team() as team:
+    with join_team(device) as team:
         if not team.leads:
             reporter = Reporter(quiet=True)
         elif team.size > config.base.train.meta_batch:

@@ -16,13 +16,16 @@ from torch import Tensor
 
 from fscl.errors import RunError
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Team:
-    """The processes of a training, and which of them this one is."""
+    """The processes of a training, which of them this one is, and on which device they exchange tensors."""
 
     rank: int = 0
     size: int = 1
+    device: torch.device = CPU
 
     @property
     def leads(self) -> bool:
@@ -41,9 +44,10 @@ class Team:
 
     def _exchange(self, mine: Tensor | None, wanted: int) -> Sequence[Tensor]:
         # an idle process does not know the shape yet, so the leader, who is never idle, says it first
-        length = torch.tensor([mine.numel() if mine is not None else 0])
+        length = torch.tensor([mine.numel() if mine is not None else 0], device=self.device)
         dist.broadcast(length, src=0)
-        payload = torch.zeros(int(length)) if mine is None else mine.cpu().contiguous()  # gloo talks of CPU tensors
+        payload = torch.zeros(int(length)) if mine is None else mine
+        payload = payload.to(self.device).contiguous()
         gathered = [torch.empty_like(payload) for _ in range(self.size)]
         dist.all_gather(gathered, payload)
         return gathered[:wanted]
@@ -52,7 +56,7 @@ class Team:
         """Whether any process says yes."""
         if self.size == 1:
             return flag
-        asked = torch.tensor([int(flag)])
+        asked = torch.tensor([int(flag)], device=self.device)
         dist.all_reduce(asked, op=dist.ReduceOp.MAX)
         return bool(asked.item())
 
@@ -72,14 +76,26 @@ class Team:
 
 
 @contextmanager
-def join_team() -> Iterator[Team]:
-    """The team that `torchrun` started this process in, or a team of one. They talk over gloo: tensors are on the CPU."""
+def join_team(device: torch.device = CPU) -> Iterator[Team]:
+    """The team that `torchrun` started this process in, or a team of one, which computes on `device`.
+
+    On a GPU for each process they talk over nccl, otherwise over gloo by way of the CPU.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Team()
         return
-    dist.init_process_group("gloo")
+    meeting_place = _take_a_gpu(size) if device.type == "cuda" else CPU
+    dist.init_process_group("nccl" if meeting_place.type == "cuda" else "gloo")
     try:
-        yield Team(dist.get_rank(), dist.get_world_size())
+        yield Team(dist.get_rank(), dist.get_world_size(), meeting_place)
     finally:
         dist.destroy_process_group()
+
+
+def _take_a_gpu(size: int) -> torch.device:
+    """Make one of this machine's GPUs this process's own: the device to talk on, the CPU if processes must share a GPU."""
+    here, n_here = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    n_gpus = torch.cuda.device_count()
+    torch.cuda.set_device(here % n_gpus)
+    return torch.device("cuda", here) if dist.is_nccl_available() and n_here <= n_gpus else CPU

@@ -360,7 +360,7 @@ class _Job:
                 f"meta-training diverged: the gradient is not finite at step {state.step + 1} with learning rate "
                 f"{rate:g}. Lower learning_rate (or inner_rate); earlier checkpoints are intact."
             )
-        mean = total.div_(plan.meta_batch).to(self.device)  # of a team they come over the CPU
+        mean = total.div_(plan.meta_batch).to(self.device)  # of a team they may come over the CPU
         for parameter, grad in zip(parameters, mean.split(sizes)[1:], strict=True):
             parameter.grad = grad.view(parameter.shape)
         for group in state.optimiser.param_groups:
