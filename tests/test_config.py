@@ -152,7 +152,7 @@ def test_settings_that_would_have_no_effect_are_refused():
     assert "has no effect" in problems({"base": {"use": "x", "train": {"steps": 3}}})[0]
     said = "split belongs to the data set 'omniglot' or 'cub', but the name is 'glyphs'"
     assert said in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
-    said = "cub has no split 'paper'; it has fscl, few-shot"
+    said = "cub has no split 'paper'; it has fscl, fscl-not-imagenet, few-shot"
     assert said in problems({"data": {"name": "cub", "split": "paper"}})[0]
     assert "names a method twice" in problems({"run": {"methods": ["tsc", "tsc"]}})[0]
     assert "needs path" in problems({"data": {"name": "folder"}})[0]

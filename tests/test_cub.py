@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fscl.data.archive import fingerprint, open_files
-from fscl.data.cub import CUB, _classes, load_cub
+from fscl.data.cub import CUB, _classes, _in_imagenet, load_cub
 from fscl.data.limits import PHOTOS
 from fscl.errors import DataError, UnknownName
 from tests.conftest import jpeg, real_path
@@ -71,6 +71,24 @@ def test_the_real_archive_has_200_classes_and_11788_images(empty_cache: Path):
     assert (min(counts), max(counts)) == (41, 60)
     assert list(classes)[:2] == ["001.Black_footed_Albatross", "002.Laysan_Albatross"]
     assert CUB.find(archive.parent.parent) == archive
+
+
+def test_the_43_photographs_that_are_in_imagenet_can_be_left_out(empty_cache: Path, tmp_path: Path):
+    archive = real_path("cub/CUB_200_2011_64x64.tar")
+    with open_files(archive, PHOTOS) as files:
+        every, kept = _classes(archive, files), _classes(archive, files, dropped=_in_imagenet())
+    left_out = {name: set(every[name]) - set(kept[name]) for name in every}
+    assert sum(map(len, left_out.values())) == 43
+    assert len(left_out["014.Indigo_Bunting"]) == 8
+    assert len([name for name in every if left_out[name]]) == 11
+
+    files = birds()
+    files["images/001.Bird_1/Mallard_0067_77623.jpg"] = jpeg()
+    files["images.txt"] += b"301 001.Bird_1/Mallard_0067_77623.jpg\n"
+    folder = written(tmp_path, files)
+    for split, count in (("fscl", 2), ("fscl-not-imagenet", 1), ("fscl", 2)):  # the cache keeps them apart
+        splits = load_cub(path=folder, image_size=16, split=split)
+        assert (len(splits.test), splits.test.counts[0]) == (200, count)
 
 
 def test_a_folder_a_tar_and_a_compressed_tar_hold_the_same(empty_cache: Path, tmp_path: Path):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 FSCIL = "mini-fscil"
 PHOTO_SETS = (MINI.name, FSCIL, STAR.name, CUB.name, TIERED.name)
-SPLITS = {"omniglot": ("paper", "official", "vinyals"), CUB.name: ("fscl", "few-shot")}
+SPLITS = {"omniglot": get_args(OmniglotSplit), CUB.name: get_args(CubSplit)}
 _OWNERS: dict[str, tuple[str, ...]] = {
     "split": tuple(SPLITS),
     "path": ("folder", *PHOTO_SETS),
@@ -49,7 +49,7 @@ class DataSpec(BaseModel):
         "glyphs", "omniglot", "mini-imagenet", "mini-fscil", "mini-imagenet-star", "cub", "tiered-imagenet", "folder"
     ] = "glyphs"
     image_size: int = Field(default=32, ge=16, le=512)
-    split: Literal["paper", "official", "vinyals", "fscl", "few-shot"] | None = None
+    split: Literal["paper", "official", "vinyals", "fscl", "fscl-not-imagenet", "few-shot"] | None = None
     path: str | None = None
     channels: Literal[1, 3] | None = None
     bad_files: Literal["refuse", "skip"] | None = None
