@@ -9,14 +9,12 @@ taken unless told, the first by name.
 """
 
 import re
-from functools import partial
 from pathlib import Path
 
 from fscl.data.imagenet_classes import MINI_IMAGENET
-from fscl.data.images import check_shape
-from fscl.data.photos import PHOTO_SIZE, PhotoSet, Progress, load_photos
+from fscl.data.photos import PHOTO_SIZE, PhotoSet, Progress
 from fscl.data.pool import Splits, split_classes
-from fscl.data.tiered_imagenet import IMAGENET_FOLDERS, IMAGES_PER_CLASS, check_count, images_by_class
+from fscl.data.tiered_imagenet import IMAGENET_FOLDERS, IMAGES_PER_CLASS, load_class_folders
 from fscl.errors import DataError
 
 N_CLASSES = 1000  # of the ILSVRC training images
@@ -49,18 +47,8 @@ def load_mini_imagenet_star(
         path: the folder with train/<class>, or that holds it; else it is looked for in `FSCL_DATA` and the user's cache.
         progress: called with the images decoded so far and their total, if they are not in the cache yet.
     """
-    check_count(images_per_class)
-    check_shape(image_size=image_size, channels=3)
     root = STAR.require(path)
-    folders = _class_folders(root)
-    pool = load_photos(
-        STAR.name,
-        list(folders.values()),
-        partial(images_by_class, root, list(folders), images_per_class),
-        image_size=image_size,
-        progress=progress,
-        choice=f"{images_per_class} a class",
-    )
+    pool = load_class_folders(STAR, root, _class_folders(root), image_size, images_per_class, progress)
     others = range(len(_MINI), len(pool))
     validation = others[::CHOOSE_EVERY]
     return split_classes(

@@ -9,7 +9,7 @@ Departs from the paper: 300 images a class unless told, the first by name, where
 in all): at 64×64 pixels those would take over 9 GB of memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fscl.data.imagenet_classes import TIERED_IMAGENET
 from fscl.data.images import check_shape
 from fscl.data.limits import Files
 from fscl.data.photos import PHOTO_SIZE, Classes, PhotoSet, Progress, load_photos, visible_images
-from fscl.data.pool import Splits, split_classes
+from fscl.data.pool import ClassPool, Splits, split_classes
 from fscl.errors import DataError, MisuseError
 
 IMAGES_PER_CLASS = 300
@@ -49,18 +49,8 @@ def load_tiered_imagenet(
         path: the folder with train/<class>, or that holds it; else it is looked for in `FSCL_DATA` and the user's cache.
         progress: called with the images decoded so far and their total, if they are not in the cache yet.
     """
-    check_count(images_per_class)
-    check_shape(image_size=image_size, channels=3)
     root = TIERED.require(path)
-    folders = _class_folders(root)
-    pool = load_photos(
-        TIERED.name,
-        list(folders.values()),
-        partial(images_by_class, root, list(folders), images_per_class),
-        image_size=image_size,
-        progress=progress,
-        choice=f"{images_per_class} a class",
-    )
+    pool = load_class_folders(TIERED, root, _class_folders(root), image_size, images_per_class, progress)
     n_train, n_validation, _ = (len(classes) for classes in TIERED_IMAGENET.values())
     n_known = n_train + n_validation
     return split_classes(pool, train=range(n_train), validation=range(n_train, n_known), test=range(n_known, len(pool)))
@@ -88,13 +78,29 @@ def _class_folders(root: Path) -> dict[str, Path]:
     return folders
 
 
-def check_count(images_per_class: int) -> None:
-    """Refuse a number of images that is none."""
+def load_class_folders(
+    photo_set: PhotoSet,
+    root: Path,
+    folders: Mapping[str, Path],
+    image_size: int,
+    images_per_class: int,
+    progress: Progress | None,
+) -> ClassPool:
+    """A pool of classes that have a folder each, of the first images of each by name."""
     if images_per_class < 1:
         raise MisuseError(f"images_per_class is {images_per_class}; it must be at least 1.")
+    check_shape(image_size=image_size, channels=3)
+    return load_photos(
+        photo_set.name,
+        list(folders.values()),
+        partial(_images_by_class, root, list(folders), images_per_class),
+        image_size=image_size,
+        progress=progress,
+        choice=f"{images_per_class} a class",
+    )
 
 
-def images_by_class(root: Path, names: Sequence[str], images_per_class: int, files: Files) -> Classes:
+def _images_by_class(root: Path, names: Sequence[str], images_per_class: int, files: Files) -> Classes:
     """The first images of each class by name, of files whose paths begin with the class."""
     classes: Classes = {name: [] for name in names}
     for parts in sorted(visible_images(files)):

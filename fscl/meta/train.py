@@ -20,13 +20,14 @@ from fscl.data.augment import Variation
 from fscl.data.episode import jittered_episode, sample_episode, sample_positions, varied_episode
 from fscl.data.pool import ClassPool
 from fscl.device import autocast as autocasting
-from fscl.errors import ConfigError, Divergence, Interrupted, RunError
+from fscl.errors import ConfigError, Divergence, Interrupted
 from fscl.meta.base import BaseLearner, EmbeddingLearner
+from fscl.meta.state import State
 from fscl.meta.team import Team
-from fscl.nets.fast import Params, frozen_copy, in_layout, interpolate, placed, trainable_copy
+from fscl.nets.fast import Params, frozen_copy, interpolate, placed
 from fscl.nets.network import Network, NetworkSpec
 from fscl.rng import generator
-from fscl.storage import load_tensors, save_tensors, tensor_digest
+from fscl.storage import tensor_digest
 
 CALIBRATION_IMAGES = 512  # training images whose statistics BatchNorm predicts with
 
@@ -145,11 +146,11 @@ def meta_train(
     job = _Job(learner, network_spec, train, validation, spec, seed, team, start, place, autocast)
     job.check()
     identity = job.identity()
-    state = _State.load(checkpoint, identity, place) if checkpoint.exists() else None
+    state = State.load(checkpoint, identity, place) if checkpoint.exists() else None
     if state is None:
         random = generator(seed, "meta", "init")
         meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
-        state = _State.fresh(placed(meta if start is None else learner.started_from(meta, start), place))
+        state = State.fresh(placed(meta if start is None else learner.started_from(meta, start), place))
         if on_validation is not None:
             on_validation(0, job.network(state.average))
     team.agree(state.step)
@@ -216,68 +217,6 @@ def episode_accuracy(
     return [share.item() for share in (team or Team()).map(n_episodes, accuracy)]
 
 
-@dataclass
-class _State:
-    """All that a checkpoint holds."""
-
-    meta: Params
-    average: Params
-    optimiser: torch.optim.AdamW
-    best: Params
-    step: int = 0
-    best_step: int = 0
-    best_accuracy: float = -1.0
-    history: list[tuple[int, float]] | Any = None
-
-    @classmethod
-    def fresh(cls, start: Params) -> "_State":
-        meta = trainable_copy(start)
-        return cls(meta, frozen_copy(meta), torch.optim.AdamW(meta.values()), frozen_copy(meta), history=[])
-
-    def note(self, accuracy: float) -> None:
-        self.history.append((self.step, accuracy))
-        if accuracy > self.best_accuracy:
-            self.best, self.best_step, self.best_accuracy = frozen_copy(self.average), self.step, accuracy
-
-    def summary(self) -> str:
-        return f"best validation {100 * self.best_accuracy:.2f} %" if self.best_step else "no validation yet"
-
-    def save(self, path: Path, identity: dict[str, Any]) -> None:
-        tensors: dict[str, Tensor] = {}
-        for name, tensor in self.meta.items():
-            tensors[f"meta/{name}"] = tensor
-            tensors[f"average/{name}"] = self.average[name]
-            tensors[f"best/{name}"] = self.best[name]
-            tensors |= {f"adam/{key}/{name}": value for key, value in self.optimiser.state.get(tensor, {}).items()}
-        details = {
-            "identity": identity,
-            "step": self.step,
-            "best_step": self.best_step,
-            "best_accuracy": self.best_accuracy,
-            "history": self.history,
-        }
-        save_tensors(path, "meta-training checkpoint", tensors, details)
-
-    @classmethod
-    def load(cls, path: Path, identity: dict[str, Any], device: torch.device) -> "_State":
-        tensors, details = load_tensors(path, "meta-training checkpoint")
-        _refuse_other_identity(path, details["identity"], identity)
-
-        def group(prefix: str) -> Params:
-            found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            return placed(in_layout(found), device)
-
-        state = cls.fresh(group("meta/"))
-        state.average, state.best = group("average/"), group("best/")
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            for name, value in group(f"adam/{key}/").items():
-                state.optimiser.state[state.meta[name]][key] = value.cpu() if key == "step" else value
-        state.step, state.best_step = details["step"], details["best_step"]
-        state.best_accuracy = details["best_accuracy"]
-        state.history = [(int(step), float(accuracy)) for step, accuracy in details["history"]]
-        return state
-
-
 @dataclass(frozen=True)
 class _Job:
     """What is trained, on what, and how."""
@@ -330,7 +269,7 @@ class _Job:
             "start": {"weights": None if self.start is None else tensor_digest(self.start.params)},
         }
 
-    def train_step(self, state: _State) -> None:
+    def train_step(self, state: State) -> None:
         """One step of the outer optimiser, on episodes that the step's number decides."""
         plan, rate, parameters = self.plan, self.plan.rate(state.step), list(state.meta.values())
         sizes = [1, *(parameter.numel() for parameter in parameters)]
@@ -371,7 +310,7 @@ class _Job:
         decay = min(plan.averaging, state.step / (state.step + 10))
         state.average = interpolate(state.average, state.meta, 1 - decay)
 
-    def save(self, state: _State, checkpoint: Path, identity: dict[str, Any]) -> None:
+    def save(self, state: State, checkpoint: Path, identity: dict[str, Any]) -> None:
         """Write a checkpoint, once for the whole team."""
         if self.team.leads:
             state.save(checkpoint, identity)
@@ -399,18 +338,6 @@ class _Job:
             team=self.team,
         )
         return sum(accuracies) / len(accuracies)
-
-
-def _refuse_other_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for part in {**wanted, **found}:
-        before_all, now_all = found.get(part, {}), wanted.get(part, {})
-        for key in {**now_all, **before_all}:
-            before, value = before_all.get(key), now_all.get(key)
-            if before != value:
-                raise RunError(
-                    f"{path} was begun with {part}.{key} = {before!r}, but now it is {value!r}. Use the old value, or "
-                    "another output folder, or delete the checkpoint."
-                )
 
 
 @dataclass
