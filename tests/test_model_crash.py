@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,29 @@ def lesson(number: int) -> tuple[np.ndarray, list[str]]:
     return examples(number % N_CLASSES, n=1, start=number // N_CLASSES)
 
 
+class Child:
+    """A process of its own that works until it is killed, and what it says through a pipe."""
+
+    def __init__(self, work: Callable[[Path, int], None], folder: Path) -> None:
+        reading, writing = os.pipe()
+        self.number = os.fork()
+        if self.number == 0:
+            try:
+                os.close(reading)
+                work(folder, writing)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        self.pipe = os.fdopen(reading, "rb", buffering=0)
+
+    def kill(self) -> bytes:
+        """What it had said that was not read yet."""
+        os.kill(self.number, signal.SIGKILL)
+        os.waitpid(self.number, 0)
+        with self.pipe:
+            return self.pipe.read()
+
+
 def teach_for_ever(folder: Path, acknowledged: int) -> None:
     """In a process of its own: load, and teach lesson after lesson; a byte in the pipe for each that was learned."""
     model = ContinualClassifier.load(folder)
@@ -42,21 +66,10 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(meth
     classifier(method, **settings).save(folder)
     never_killed, n_states, cut_short, moments = classifier(method, **settings), 0, 0, []
     for _ in range(n_kills):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                teach_for_ever(folder, writing)
-            finally:
-                os._exit(1)
-        os.close(writing)
-        n_acknowledged = len(os.read(reading, 1)) if chance.random() < 0.5 else 0  # from there on within a later call
+        child = Child(teach_for_ever, folder)
+        n_acknowledged = len(child.pipe.read(1)) if chance.random() < 0.5 else 0  # from there on within a later call
         time.sleep(chance.random() * 0.06)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with os.fdopen(reading, "rb") as rest:
-            n_acknowledged += len(rest.read())
+        n_acknowledged += len(child.kill())
         # what is on disk is whole, and is the model after some number of lessons, bit for bit
         found = check_model(folder)
         assert found.problems == ()
@@ -103,19 +116,9 @@ def test_a_process_killed_while_it_renames_undoes_or_forgets_leaves_a_whole_mode
     classifier().partial_fit(*examples(0)).save(folder)
     seen = set()
     for _ in range(N_KILLS // 2):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(reading)
-                change_for_ever(folder, writing)
-            finally:
-                os._exit(1)
-        os.close(writing)
+        child = Child(change_for_ever, folder)
         time.sleep(chance.random() * 0.12)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reading)
+        child.kill()
         assert check_model(folder).problems == ()
         known = ContinualClassifier.load(folder).classes_.tolist()
         assert known in (["class-0"], ["class-0", "class-1"], ["class-0", "renamed"], ["class-0", "class-2", "renamed"])
@@ -137,24 +140,14 @@ def test_a_process_killed_while_it_renames_undoes_or_forgets_leaves_a_whole_mode
 def test_readers_and_checks_see_whole_models_while_another_process_writes(tmp_path: Path):
     folder = tmp_path / "model"
     classifier(keep_states=0).partial_fit(*examples(0)).save(folder)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reading)
-            change_for_ever(folder, writing)
-        finally:
-            os._exit(1)
-    os.close(writing)
+    child = Child(change_for_ever, folder)
     try:
-        os.read(reading, 1)  # one whole round is behind it
+        child.pipe.read(1)  # one whole round is behind it
         until, n_read = time.monotonic() + 3, 0
         while time.monotonic() < until:
             assert "class-0" in ContinualClassifier.load(folder).classes_
             assert check_model(folder).problems == ()
             n_read += 1
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(reading)
+        child.kill()
     assert n_read > 10
