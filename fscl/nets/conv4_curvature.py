@@ -194,10 +194,7 @@ class _Block:
         """Gradients in the input, the filters, γ and β."""
         cover, size = self.cover, self.cover.size(self.c)
         self.d_z = _where_above_zero(d_output, self.output)
-        self.d_z_sum, self.product_sum = (
-            cover.sums(self.d_z),
-            cover.sums(self.d_z * self.normal),
-        )
+        self.d_z_sum, self.product_sum = cover.sums(self.d_z), cover.sums(self.d_z * self.normal)
         self.first = cover.pooled(self.d_z_sum * self.gamma) / size
         self.second = cover.pooled(self.product_sum * self.gamma) / size
         # the largest map of all: where it has served, its gradient takes its place
@@ -329,8 +326,9 @@ def _where_above_zero(values: Tensor, output: Tensor) -> Tensor:
 
 
 def _way(x: Tensor, weight: Tensor) -> Plain:
-    """How to convolve: lifting pays where there are many filters to multiply with, and maps that hold a tile."""
+    """How to convolve. Lifting pays where there are many filters to multiply with, and maps that hold a tile; on a GPU the
+    library chooses for itself."""
     size = x.shape[1]
-    if min(weight.shape[:2]) < FEWEST_FILTERS or size < TILE:
+    if x.device.type != "cpu" or min(weight.shape[:2]) < FEWEST_FILTERS or size < TILE:
         return Plain()
     return Winograd(size, x.dtype, x.device)
