@@ -22,7 +22,7 @@ from fscl.experiment.record import Cell, RunRecord
 from fscl.experiment.sheet import save_sheet
 from fscl.report.figures import LABEL_GAP, _spread, accuracy_svg, bands_shown
 from fscl.report.page import run_command, shown_path, toml_listing, write_report
-from fscl.report.results import read_results
+from fscl.report.results import read_results, typical_seconds
 from fscl.report.tables import Row, SummaryTable, print_table, show, summary_table, write_csv
 from fscl.storage import read_json, write_json
 
@@ -113,6 +113,11 @@ def test_the_other_columns_are_those_of_the_matrices(record: RunRecord) -> None:
     assert row.final_top5.mean == 100
     assert row.learn_seconds == pytest.approx(1)
     assert row.peak_memory == 2**20
+
+
+def test_a_sequence_during_which_the_machine_slept_does_not_change_the_times():
+    assert typical_seconds([[1.0, 2.0], [3600.0, 2.5], [1.5, 7200.0]]) == [1.5, 2.5]
+    assert typical_seconds([]) == []
 
 
 def test_differences_are_paired_by_sequence(record: RunRecord) -> None:

@@ -1,6 +1,7 @@
 """What a report knows of a run: the run directory, read once. No data set and no network is needed."""
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,3 +145,8 @@ def _counted(multiply_adds: list[int | None] | None) -> tuple[int, ...] | None:
     if not multiply_adds or None in multiply_adds:
         return None
     return tuple(int(count) for count in multiply_adds if count is not None)
+
+
+def typical_seconds(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """The median over sequences of the time for each task: a process that slept for an hour in one of them tells nothing."""
+    return [statistics.median(of_task) for of_task in zip(*seconds, strict=True)]

@@ -33,7 +33,7 @@ from fscl.evaluation.metrics import (
     performance_drop,
 )
 from fscl.experiment.record import RunRecord
-from fscl.report.results import Outcome, Results, read_results
+from fscl.report.results import Outcome, Results, read_results, typical_seconds
 from fscl.storage import write_bytes
 
 MOST_MOMENTS = 2  # of a text table, besides the end
@@ -51,8 +51,8 @@ class Row:
         difference: final minus the reference's on shared sequences; None for the reference and where it is missing.
         drop: from the base session to the end, where there is one.
         early, early_difference, early_top5: as final, difference and final_top5, at each of the table's `at_classes`.
-        learn_seconds: mean over tasks and sequences; NaN where nothing is finished.
-        answer_ms: milliseconds to answer for one image, mean over all that were asked.
+        learn_seconds: mean over tasks of the median over sequences; NaN where nothing is finished.
+        answer_ms: milliseconds to answer for one image, likewise.
         peak_memory: bytes, the highest over sequences; None where it was not measured.
     """
 
@@ -264,7 +264,7 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
     def over_sequences(metric: Callable[[Matrix], float], of: Callable[[Outcome], Matrix]) -> Interval:
         return mean_interval([100 * metric(of(outcome)) for outcome in outcomes])
 
-    seconds = [second for outcome in outcomes for second in outcome.learn_seconds]
+    seconds = typical_seconds([outcome.learn_seconds for outcome in outcomes])
     compared = has_reference and method != results.reference
     reference = results.outcomes.get(results.reference, {})
     stream, sizes = results.stream, results.stream.task_sizes
@@ -298,8 +298,9 @@ def _row(results: Results, method: str, has_reference: bool) -> Row:
 
 def _answer_ms(stream: StreamSpec, outcomes: list[Outcome]) -> float:
     """After each task, the queries of all classes so far are asked, once each."""
-    n_asked = sum(stream.classes_after) * stream.n_query * len(outcomes)
-    return 1000 * sum(sum(outcome.predict_seconds) for outcome in outcomes) / n_asked if outcomes else float("nan")
+    n_asked = sum(stream.classes_after) * stream.n_query
+    seconds = typical_seconds([outcome.predict_seconds for outcome in outcomes])
+    return 1000 * sum(seconds) / n_asked if outcomes else float("nan")
 
 
 def _show_early(row: Row, place: int) -> str:

@@ -21,7 +21,7 @@ from fscl.evaluation.metrics import (
     old_and_new,
 )
 from fscl.report.figure_data import Line, Rows, accuracy_rows, with_outcomes
-from fscl.report.results import Outcome, Results
+from fscl.report.results import Outcome, Results, typical_seconds
 
 SIDES = {"novel": "classes never seen", "base": "classes of meta-training"}
 KINDS = ("weights", "memory", "importance")  # of what a learner keeps
@@ -70,7 +70,7 @@ class Cost:
     """What a method costs; NaN and None where it was not measured.
 
     Attributes:
-        seconds_per_class, multiply_adds_per_class: to learn a class, mean over the stream.
+        seconds_per_class, multiply_adds_per_class: to learn a class, mean over the stream; seconds of the median sequence.
         stored: bytes kept at the end of the stream, by kind; the largest over sequences.
         probe_seconds: what probing took along a stream; what another method has probed already takes none.
     """
@@ -164,7 +164,7 @@ def _cost(method: str, outcomes: list[Outcome], n_classes: int) -> Cost:
     stored = [outcome.stored_bytes for outcome in outcomes if outcome.stored_bytes]
     return Cost(
         method=method,
-        seconds_per_class=float(np.mean([sum(outcome.learn_seconds) for outcome in outcomes])) / n_classes,
+        seconds_per_class=sum(typical_seconds([outcome.learn_seconds for outcome in outcomes])) / n_classes,
         multiply_adds_per_class=float(np.mean(work)) if len(work) == len(outcomes) else float("nan"),
         stored=max(stored, key=lambda kinds: sum(kinds.values())) if stored else None,
         probe_seconds=float(np.mean([outcome.probe_seconds for outcome in outcomes])),
