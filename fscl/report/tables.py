@@ -168,6 +168,8 @@ def print_table(table: SummaryTable, console: Console) -> None:
         body.add_row(Text(row.method), *(Text(cell(row)) for _, cell in columns))
     if any(row.differs for row in table.rows):
         foot = f"* the 95 % interval of the paired difference to {table.reference} excludes zero."
+    elif len(table.rows) == 1:
+        foot = "One method: nothing to compare it with."
     elif table.has_reference and max((r.difference.n for r in table.rows if r.difference), default=0) < FEWEST_TO_CLAIM:
         foot = f"Fewer than {FEWEST_TO_CLAIM} sequences: no difference to {table.reference} is claimed."
     elif table.has_reference:
