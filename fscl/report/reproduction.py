@@ -149,6 +149,7 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     lines = [f"## {title}", ""]
     lines.append(
         f"`{summary.command}`, {summary.split} classes, preset `{summary.preset}`, {sequences}. Base: {summary.base}."
+        + _unfinished(summary)
     )
     lines += ["", "| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for method in summary.methods:
@@ -166,6 +167,10 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     return "\n".join(lines) + "\n" + probe_table(summary) + along_table(summary)
 
 
+def _unfinished(summary: Summary) -> str:
+    return f" Not run yet: {', '.join(f'`{method}`' for method in summary.unfinished)}." if summary.unfinished else ""
+
+
 def _in_paper(paper: PaperTable, method: str) -> str:
     """The paper's figures at 30 and 50 classes; of photographs each with that for the five best answers."""
     theirs, best = paper.figures.get(method), paper.top5.get(method)
@@ -180,7 +185,8 @@ def sessions_table(summary: Summary, title: str) -> str:
     """A stream that begins with a base session: accuracy after each session, their average, and the drop."""
     moments = list(summary.methods[0].accuracy)
     heading = ["method", *(f"{n} classes" for n in moments), "average", "drop", "embedding steps", "s/session"]
-    lines = [f"## {title}", "", f"`{summary.command}`, preset `{summary.preset}`. Base: {summary.base}.", ""]
+    about = f"`{summary.command}`, preset `{summary.preset}`. Base: {summary.base}.{_unfinished(summary)}"
+    lines = [f"## {title}", "", about, ""]
     lines += ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for method in summary.methods:
         cells = [f"`{method.method}`", *(method.accuracy[n].show() for n in moments)]

@@ -70,7 +70,7 @@ class MethodSummary(BaseModel):
 
 
 class Summary(BaseModel):
-    """One run."""
+    """One run. `unfinished` are the methods of which not one sequence is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -83,6 +83,7 @@ class Summary(BaseModel):
     n_sequences: int
     versions: dict[str, str]
     methods: list[MethodSummary]
+    unfinished: list[str] = []
     probe: str = ""
 
 
@@ -134,6 +135,7 @@ def summarise_run(folder: Path) -> Summary:
         n_sequences=results.n_sequences,
         versions=results.about["versions"],
         methods=methods,
+        unfinished=[row.method for row in table.rows if row.n_sequences == 0],
         probe=_probe(config.get("probe")),
     )
 
