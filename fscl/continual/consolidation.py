@@ -18,7 +18,6 @@ jittered shots, a head that starts from class means, a stop at convergence, mini
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -28,6 +27,7 @@ from torch.nn.functional import cross_entropy
 from fscl.continual.base import ContinualLearner, LearnerState, expect_keys, n_bytes
 from fscl.continual.dials import Dials
 from fscl.continual.generator import generate, parameter_counts
+from fscl.continual.lost import grown, with_lost
 from fscl.continual.memory import ReplayMemory, ReplaySet, balanced
 from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.continual.regularisers import (
@@ -38,6 +38,7 @@ from fscl.continual.regularisers import (
     gradient_sizes,
     output_sensitivity,
     path_importance,
+    pull_ratio,
     tag_gates,
     weighed_anchor,
 )
@@ -47,7 +48,6 @@ from fscl.device import autocast
 from fscl.errors import Divergence
 from fscl.nets.fast import (
     Params,
-    class_sums,
     empty_head,
     frozen_copy,
     grow_head,
@@ -136,7 +136,7 @@ class Consolidation(ContinualLearner):
         if self.dials.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
             features = self.embed(replay.images, fast, statistics)
-            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, _grown(self.lost, n_classes))
+            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, grown(self.lost, n_classes))
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
@@ -154,7 +154,7 @@ class Consolidation(ContinualLearner):
         self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
         kept = self.memory.add(remembered)
         if self.dials.objective == "leave_one_out" and self.dials.memory == "shots":
-            self.lost = _with_lost(_grown(self.lost, n_classes), features, replay.y, kept)
+            self.lost = with_lost(grown(self.lost, n_classes), features, replay.y, kept)
         self.n_tasks += 1
 
     def predict(self, images: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ class Consolidation(ContinualLearner):
             by_loss = {name: grad.clone() for name, grad in by_loss.items()}
         if hold is not None:
             pulled = hold.pull(fast, self.dials.strength)
-            said["pull_ratio"] = _ratio(pulled, by_loss)
+            said["pull_ratio"] = pull_ratio(pulled, by_loss)
             for name, tensor in fast.items():
                 if tensor.grad is not None:
                     tensor.grad = tensor.grad + pulled[name]
@@ -397,29 +397,3 @@ class Consolidation(ContinualLearner):
             "statistics": self.statistics or {},
             "lost": self.lost,
         }
-
-
-def _grown(lost: Params, n_classes: int) -> Params:
-    """With rows of nothing for classes that are new."""
-    missing = n_classes - len(lost["counts"]) if lost else 0
-    return {name: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]) for name, tensor in lost.items()}
-
-
-def _with_lost(lost: Params, features: Tensor, labels: Tensor, kept: Tensor) -> Params:
-    """With the features of the replayed shots that were not kept."""
-    gone = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
-    gone[kept] = False
-    if not bool(gone.any()):
-        return lost
-    n_classes = len(lost["counts"]) if lost else int(labels.max()) + 1
-    sums, counts = class_sums(features[gone], labels[gone], n_classes)
-    return (
-        {"sums": sums + lost["sums"], "counts": counts + lost["counts"]} if lost else {"sums": sums, "counts": counts}
-    )
-
-
-def _ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
-    """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
-    norm = torch.linalg.vector_norm  # Tensor.norm takes a deprecated route on mps
-    above, below = (norm(torch.stack([norm(grad) for grad in grads.values()])) for grads in (pulled, by_loss))
-    return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))

@@ -140,5 +140,12 @@ def gradient_sizes(loss: Tensor, params: Params) -> Params:
     return {name: grad.abs() for name, grad in zip(params, grads, strict=True)}
 
 
+def pull_ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
+    """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
+    norm = torch.linalg.vector_norm  # Tensor.norm takes a deprecated route on mps
+    above, below = (norm(torch.stack([norm(grad) for grad in grads.values()])) for grads in (pulled, by_loss))
+    return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))
+
+
 def _zeros(params: Mapping[str, Tensor]) -> Params:
     return {name: torch.zeros_like(tensor) for name, tensor in params.items()}

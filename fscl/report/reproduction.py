@@ -182,15 +182,19 @@ def _in_paper(paper: PaperTable, method: str) -> str:
 
 
 def sessions_table(summary: Summary, title: str) -> str:
-    """A stream that begins with a base session: accuracy after each session, their average, and the drop."""
+    """A stream that begins with a base session: accuracy after each session, their average, the drop, and at both ends
+    how often the right answer is among the five best."""
     moments = list(summary.methods[0].accuracy)
-    heading = ["method", *(f"{n} classes" for n in moments), "average", "drop", "embedding steps", "s/session"]
+    ends = (moments[0], moments[-1])
+    heading = ["method", *(f"{n} classes" for n in moments), "average", "drop", *(f"{n} classes, top-5" for n in ends)]
+    heading += ["embedding steps", "s/session"]
     about = f"`{summary.command}`, preset `{summary.preset}`. Base: {summary.base}.{_unfinished(summary)}"
     lines = [f"## {title}", "", about, ""]
     lines += ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for method in summary.methods:
         cells = [f"`{method.method}`", *(method.accuracy[n].show() for n in moments)]
         cells += ["" if figure is None else figure.show() for figure in (method.average, method.drop)]
+        cells += [method.top5[n].show() if n in method.top5 else "" for n in ends]
         cells.append("" if method.embedding_steps is None else f"{method.embedding_steps:.1f}")
         cells.append(f"{method.seconds_per_task:.3g}")
         lines.append("| " + " | ".join(cells) + " |")
