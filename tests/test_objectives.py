@@ -85,56 +85,6 @@ def test_the_embedding_stands_still_once_its_loss_is_low(small_pool: ClassPool):
     assert all(torch.equal(learner.fast[name], network.params[name]) for name in network.params)
 
 
-def test_a_batch_is_of_whole_classes_with_the_newest_in_every_step(small_pool: ClassPool):
-    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
-    stream = sample_stream(small_pool, StreamSpec(n_tasks=3, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
-    learner = make_learner("fsw", network, seed=0, dials={"steps": 6, "embedding_steps": 3, "batch_size": 15})
-    assert isinstance(learner, Consolidation)
-    for number in range(2):
-        learner.learn_task(stream.task(small_pool, number).support)
-    replay = learner._replay(stream.task(small_pool, 2).support)
-    seen = set()
-    for _ in range(20):
-        chosen = replay.batch()
-        assert chosen is not None
-        classes, counts = replay.y[chosen].unique(return_counts=True)
-        assert counts.tolist() == [3] * 5
-        assert {6, 7, 8} <= set(classes.tolist())
-        seen |= set(classes.tolist())
-    assert seen == set(range(9))
-    learner.learn_task(stream.task(small_pool, 2).support)
-    assert learner.predict(small_pool.images[:4]).shape == (4, 9)
-
-
-def test_a_batch_ends_between_classes_where_it_has_room_for_the_task(small_pool: ClassPool):
-    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
-    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
-    learner = make_learner("fsw", network, seed=0, dials={"steps": 2, "embedding_steps": 1, "batch_size": 14})
-    assert isinstance(learner, Consolidation)
-    learner.learn_task(stream.task(small_pool, 0).support)
-    chosen = learner._replay(stream.task(small_pool, 1).support).batch()
-    assert chosen is not None
-    assert len(chosen) == 12  # 14 would end within a class
-
-
-def test_a_task_larger_than_a_batch_shows_some_of_every_class_and_others_each_time(small_pool: ClassPool):
-    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
-    stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=3, n_shot=6, n_query=5), generator(0, "stream"))
-    support = stream.task(small_pool, 0).support
-    for method in ("fsw", "tsc", "ewc", "mas"):
-        dials = {"steps": 2, "embedding_steps": 1, "batch_size": 8, "stop_loss": 0}
-        learner = make_learner(method, network, seed=0, dials=dials)
-        assert isinstance(learner, Consolidation)
-        replay = learner._replay(support)
-        batches = [replay.batch() for _ in range(20)]
-        assert all(batch is not None and len(batch) == len(set(batch.tolist())) == 8 for batch in batches)
-        drawn = torch.cat([batch for batch in batches if batch is not None])
-        assert all(sorted(support.labels[batch].bincount().tolist()) == [2, 3, 3] for batch in batches)
-        assert set(drawn.tolist()) == set(range(18))
-        learner.learn_task(support)
-        assert learner.predict(small_pool.images[:4]).shape == (4, 3)
-
-
 def test_a_class_that_is_no_longer_remembered_keeps_the_means_it_had(small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))

@@ -46,7 +46,7 @@ class Teacher:
             return make_learner(self.method, self.network, seed=self.seed, dials=dict(self.dials) or None)
         bound = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
         still = STILL if isinstance(self.network, Rows) else {}
-        quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # a step begins with all of the lesson
+        quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # room for all of the lesson
         dials = {**quick, **bound, **self.dials, **still}
         try:
             return make_learner(self.method, self.network, seed=self.seed, dials=dials)

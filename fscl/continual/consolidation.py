@@ -185,7 +185,8 @@ class Consolidation(ContinualLearner):
         size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        return ReplaySet(x, both.images, both.labels.to(x.device), torch.unique(support.labels), size, order)
+        own, whole_classes = torch.unique(support.labels), self.dials.objective == "leave_one_out"
+        return ReplaySet(x, both.images, both.labels.to(x.device), own, size, whole_classes, order)
 
     def _shown(self, support: Examples) -> Examples:
         """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""

@@ -21,8 +21,8 @@ class Dials(BaseModel):
         steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
-        batch_size: images in a step at most, of whole classes, the task's own first (of a task that is larger, as many of
-            every class as there is room for); "all" is the paper's full batch.
+        batch_size: images in a step at most, evenly of all classes; for leave_one_out of whole classes, the task's own
+            first. "all" is the paper's full batch.
         objective, temperature: what the embedding learns by (objectives.py), and what divides squared distances.
         views: in how many fixed views (augment.py) an image is looked at, its features averaged; 1 is the image itself.
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step of the embedding.

@@ -18,6 +18,9 @@ class ReplaySet:
     Attributes:
         own: the classes of the task itself, on the CPU.
         batch_size: images in a batch at most.
+        whole_classes: batches are of whole classes, the task's own first, for an objective that compares the images of a
+            class. Otherwise they are spread evenly over all classes: a head that sees new classes more often than old
+            ones forgets the old.
         order: draws the batches, and whatever else is random in learning the task.
     """
 
@@ -26,6 +29,7 @@ class ReplaySet:
     y: Tensor
     own: Tensor
     batch_size: int
+    whole_classes: bool
     order: torch.Generator
 
     @cached_property
@@ -34,16 +38,14 @@ class ReplaySet:
         return self.y.cpu()
 
     def batch(self) -> Tensor | None:
-        """Positions of the next batch: whole classes in random order, the task's own first; None for everything.
-
-        Of a task that is larger than a batch, as many images of every class as there is room for, drawn anew each time.
-        """
+        """Positions of the next batch, drawn anew each time; None for everything."""
         return None if self.batch_size >= len(self.labels) else self._drawn(self.labels).to(self.y.device)
 
     def _drawn(self, labels: Tensor) -> Tensor:
+        if not self.whole_classes:
+            return spread(labels, self.batch_size, self.order)
         if int(torch.isin(labels, self.own).sum()) > self.batch_size:
-            shuffled = torch.randperm(len(labels), generator=self.order)
-            return shuffled[balanced(labels[shuffled], None, self.batch_size)]
+            return spread(labels, self.batch_size, self.order, together=2)
         turn = torch.randperm(int(labels.max()) + 1, generator=self.order)
         turn[self.own] -= len(turn)
         in_turn = torch.argsort(turn[labels], stable=True)
@@ -124,11 +126,29 @@ def balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
 
     Where the room ends within a round, the classes that came first have theirs.
     """
-    turns = torch.zeros_like(labels)
-    for label in torch.unique(labels):
-        of_class = labels == label
-        turns[of_class] = torch.arange(int(of_class.sum()))
+    turns = _turns(labels)
     in_turn = torch.argsort(turns * (int(labels.max()) + 1) + labels, stable=True)
     if per_class is not None:
         in_turn = in_turn[turns[in_turn] < per_class]
     return in_turn[:room].sort().values
+
+
+def spread(labels: Tensor, n: int, order: torch.Generator, *, together: int = 1) -> Tensor:
+    """Positions of `n` images drawn evenly from all classes, or as many as there are.
+
+    Classes come in random order, and each gives `together` images before any gives more.
+    """
+    shuffled = torch.randperm(len(labels), generator=order)
+    shown = labels[shuffled]
+    n_classes = int(labels.max()) + 1
+    turn = torch.randperm(n_classes, generator=order)
+    return shuffled[torch.argsort(_turns(shown) // together * n_classes + turn[shown], stable=True)[:n]]
+
+
+def _turns(labels: Tensor) -> Tensor:
+    """Of each image, how many of its class come before it."""
+    by_class = torch.argsort(labels, stable=True)
+    counts = torch.bincount(labels)
+    turns = torch.empty_like(labels)
+    turns[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
+    return turns
