@@ -90,7 +90,9 @@ def test_a_run_and_its_summary_agree(tmp_path: Path):
 
 def test_an_unfinished_run_says_so(tmp_path: Path):
     record = run_of_glyphs(tmp_path / "some", {"tsc": GOOD, "joint": FAIR[:1]})
-    assert "unfinished: 1 of 3 sequences" in table_of(summarise_run(record.folder), TOY)
+    assert "unfinished: 1 to 3 of 3 sequences" in table_of(summarise_run(record.folder), TOY)
+    record = run_of_glyphs(tmp_path / "evenly", {"tsc": GOOD[:2], "joint": FAIR[:2]})
+    assert "unfinished: 2 of 3 sequences" in table_of(summarise_run(record.folder), TOY)
     record = run_of_glyphs(tmp_path / "none", {"tsc": [], "joint": []})
     assert "Nothing is finished yet" in table_of(summarise_run(record.folder), TOY)
 

@@ -136,10 +136,11 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     known = {method.method: method for method in summary.methods}
     reference = known.get(summary.reference)
     moments = list(summary.methods[0].accuracy)
-    n_done = min(method.n_sequences for method in summary.methods)
+    n_done = sorted(method.n_sequences for method in summary.methods)
     sequences = f"{summary.n_sequences} sequence{'' if summary.n_sequences == 1 else 's'}"
-    if n_done < summary.n_sequences:
-        sequences = f"unfinished: {n_done} of {sequences}"
+    if n_done[0] < summary.n_sequences:
+        span = f"{n_done[0]} to {n_done[-1]}" if n_done[0] < n_done[-1] else n_done[0]
+        sequences = f"unfinished: {span} of {sequences}"
     heading = ["method", *(f"A_{n}" for n in moments), *(f"A_{n} - {summary.reference}" for n in moments)]
     heading += [f"A_{n} - class means" for n in moments]
     heading += [f"A_{n} top-5" for n in moments] if paper.photographs else []
