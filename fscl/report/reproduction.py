@@ -77,7 +77,7 @@ PAPER = (
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
     PaperTable("omniglot-transfer-maml", "Both sides along the stream, MAML base (figures 1 and 4)", {}),
-    PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figures 1 and 4)", {}),
+    PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figure 1)", {}),
     PaperTable("omniglot-transfer-glyphs", "Both sides along the stream, a base of invented characters", {}),
     PaperTable("omniglot-new-instance-20w", "New examples of the same 20 classes, without replay (figure 5)", {}),
     PaperTable("omniglot-new-instance-mixed", "New examples, and new classes every second task", {}),
