@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from matplotlib.textpath import TextPath
 from rich.console import Console
 
 from fscl.continual.methods import METHODS
@@ -379,6 +380,14 @@ def test_names_at_the_ends_of_lines_are_moved_apart_but_keep_their_order() -> No
     assert all(above - below > 0.06 for below, above in pairwise(places))
     assert places[0] == 0.1
     assert places[-1] == 1.0
+
+
+@pytest.mark.parametrize("name", ["tsc", "tsc_gated@k=20", "tsc_gated@" + "m" * 32])
+def test_the_longest_name_beside_a_line_stays_inside_the_figure(name: str, tmp_path: Path) -> None:
+    svg = accuracy_svg(read_results(make_run(tmp_path, {name: GOOD, "joint": FAIR})))
+    width = float(re.findall(r'viewBox="0 0 ([0-9.]+) ', svg)[0])
+    begin = float(re.findall(rf'<text[^>]* x="([0-9.]+)"[^>]*>{re.escape(name)}<', svg)[0])
+    assert begin + TextPath((0, 0), name, size=9.5).get_extents().width <= width
 
 
 def test_with_many_methods_every_line_is_named_and_bands_are_left_out(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -31,6 +32,9 @@ DEEP = (0.03, 0.19, 0.42)  # of a confusion matrix; the page turns it light on d
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 XLINK = "http://www.w3.org/1999/xlink"
 WIDTH = 7.6  # inches; of all figures, so that their letters are equally large in the page
+LETTERS = 9.5  # points
+RIGHT = 0.83  # where axes end, as a share of the width, unless a name needs more room
+NAME_BEGINS = 0.37  # inches right of that
 LABEL_GAP = 0.215  # inches, between two names at the ends of lines
 NAMES_THAT_FIT = 15  # beside axes of the usual height; with more methods a figure is higher
 MOST_BANDS = 8  # with more methods than this, bands would hide each other
@@ -42,7 +46,7 @@ def accuracy_svg(results: Results) -> str:
     """Accuracy over all classes learned so far, after each task: mean and 95 % band over sequences."""
     with figure_style():
         figure = Figure(figsize=(WIDTH, 4.2 * stretch(results)))
-        axes = line_axes(figure)
+        axes = line_axes(figure, results)
         steps, meaning = _steps(results)
         lowest, highest = 100.0, 0.0
         noun = "class" if "classes" in meaning else "task"
@@ -70,7 +74,7 @@ def seconds_svg(results: Results) -> str:
     """Seconds to learn each task on a logarithmic axis: the mean, and the range from fastest to slowest sequence."""
     with figure_style():
         figure = Figure(figsize=(WIDTH, 3.6 * stretch(results)))
-        axes = line_axes(figure)
+        axes = line_axes(figure, results)
         axes.set_yscale("log")
         steps = np.arange(1.0, results.stream.n_tasks + 1)
         shortest, longest = np.inf, 0.0
@@ -131,13 +135,19 @@ def figure_style() -> Iterator[None]:
             mpl.rcParams[key] = INK
         mpl.rcParams["svg.fonttype"] = "none"
         mpl.rcParams["svg.hashsalt"] = "fscl"
-        mpl.rcParams["font.size"] = 9.5
+        mpl.rcParams["font.size"] = LETTERS
         yield
 
 
-def line_axes(figure: Figure) -> Axes:
+def line_axes(figure: Figure, results: Results) -> Axes:
     """Axes that leave room for names on the right."""
-    return dress_axes(figure.add_axes((0.085, 0.13, 0.745, 0.84)))
+    return dress_axes(figure.add_axes((0.085, 0.13, right_end(results) - 0.085, 0.84)))
+
+
+def right_end(results: Results) -> float:
+    """Where axes end, as a share of the figure's width, so that the longest name has room beyond them."""
+    widths = [TextPath((0, 0), method, size=LETTERS).get_extents().width / 72 for _, method in _with_outcomes(results)]
+    return min(RIGHT, 1 - (NAME_BEGINS + max(widths, default=0) + 0.05) / WIDTH)
 
 
 def dress_axes(axes: Axes) -> Axes:
@@ -202,7 +212,9 @@ def name_lines(axes: Axes, results: Results) -> None:
         key = axes.plot([1 + 0.25 / wide], [place], color=colour, marker=marker, markersize=5)
         for mark in (*thread, *key):
             mark.set(transform=axes.transAxes, clip_on=False)
-        axes.text(1 + 0.37 / wide, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False)
+        axes.text(
+            1 + NAME_BEGINS / wide, place, method, transform=axes.transAxes, va="center_baseline", parse_math=False
+        )
 
 
 def bands_shown(results: Results) -> bool:

@@ -19,14 +19,13 @@ from fscl.report.figures import (
     figure_style,
     name_lines,
     plus_minus,
+    right_end,
     step_ticks,
     stretch,
     to_svg,
 )
 from fscl.report.results import Results
 from fscl.report.transfer import SIDES, backward_lines, probe_lines, probed_sides
-
-RIGHT = 0.83  # of the figure's width; the names stand beyond it
 
 
 def two_sides_svg(results: Results) -> str:
@@ -65,7 +64,7 @@ def transfer_svg(results: Results) -> str:
 def _panels(results: Results, n: int) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(WIDTH, 3.9 * stretch(results)))
     begin, gap = 0.075, 0.08
-    width = (RIGHT - begin - (n - 1) * gap) / n
+    width = (right_end(results) - begin - (n - 1) * gap) / n
     return figure, [dress_axes(figure.add_axes((begin + i * (width + gap), 0.15, width, 0.75))) for i in range(n)]
 
 
