@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.environ["FSCL_CACHE"] = str(cache)
     configure_process()
     return cache
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_works() -> None:
+    """Where tests are started in the background of a shell (`make test &`), Ctrl-C is ignored, by their children too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
