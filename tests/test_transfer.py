@@ -232,6 +232,14 @@ def test_forward_transfer_of_guessing_is_zero_though_there_is_ever_more_to_guess
     assert better.forward.mean == pytest.approx(40)
     assert "FWT<small>points" in page_of(record)
     assert "Harmonic<small>" not in page_of(record)  # classes return with the same test images
+    assert "classes that change every 2 tasks, from" in page_of(record)
+
+
+def test_classes_that_take_over_labels_are_told_of(tmp_path: Path):
+    spec = {"setting": "mixed", "overwrite": True, "n_tasks": 2}
+    record = make_run(tmp_path / "overwrite", {"tsc": []}, stream=spec, run={"n_sequences": 1})
+    append(record, Cell("tsc", 0), [[1.0], [1.0, 1.0]], 2)
+    assert "change every task, the new ones under the labels of the old, from" in page_of(record)
 
 
 def test_one_sequence_claims_no_rise(tmp_path: Path):

@@ -150,7 +150,7 @@ def setting(table: SummaryTable) -> str:
         return f"{tasks} with the same {_count(stream.n_way, 'class')}, each time from {shots} never seen before"
     if stream.setting == "mixed":
         take_over = ", the new ones under the labels of the old" if stream.overwrite else ""
-        period = _count(stream.interval, "task")
+        period = "task" if stream.interval == 1 else f"{stream.interval} tasks"
         return (
             f"{tasks} of {_count(stream.n_way, 'class')} that change every {period}{take_over}, from {shots} each time"
         )
