@@ -66,6 +66,11 @@ def test_a_verdict_follows_from_the_figures(row: MethodSummary, expected: str):
     assert verdict(few, JOINT, PAPER) == ("" if expected == "" else "too few sequences")
 
 
+def test_a_change_that_rounds_to_nothing_has_no_minus():
+    assert Figure(mean=-0.001, half_width=0.01).show(signed=True) == "+0.00 ± 0.01"
+    assert Figure(mean=-0.01, half_width=None).show(signed=True) == "-0.01"
+
+
 def test_a_run_and_its_summary_agree(tmp_path: Path):
     record = run_of_glyphs(
         tmp_path / "run", {"tsc": GOOD, "joint": FAIR, "prototypes": FAIR}, run={"at_classes": [2, 4]}

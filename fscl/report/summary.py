@@ -38,7 +38,7 @@ class Figure(BaseModel):
         return self.half_width is not None and abs(self.mean - value) <= self.half_width
 
     def show(self, *, signed: bool = False) -> str:
-        mean = f"{self.mean:+.2f}" if signed else f"{self.mean:.2f}"
+        mean = f"{self.mean:+z.2f}" if signed else f"{self.mean:z.2f}"
         return mean if self.half_width is None else f"{mean} ± {self.half_width:.2f}"
 
 
