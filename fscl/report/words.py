@@ -117,20 +117,24 @@ def _comparison(table: SummaryTable) -> list[str]:
     worse = [_points(row) for row in compared if row.differs and row.difference and row.difference.mean < 0]
     open_ = [row.method for row in compared if not row.differs]
     parts = [
-        f"{_list(names)} {'answers' if len(names) == 1 else 'answer'} {how} right than {table.reference}"
+        f"{_list(names)} {_answer(names)} {how} right than {table.reference}"
         for names, how in ((better, "more"), (worse, "fewer"))
         if names
     ]
     claims = [f"On the same sequences, {', and '.join(parts)} (differences in percentage points)."] if parts else []
     if len(better) + len(worse) > MOST_IN_WORDS:
         counts = [(better, "more"), (worse, "fewer")]
-        told = [f"{_count(len(names), 'method')} answer {how}" for names, how in counts if names]
+        told = [f"{_count(len(names), 'method')} {_answer(names)} {how}" for names, how in counts if names]
         claims = [
             f"On the same sequences, {' and '.join(told)} right than {table.reference}; the table says by how much."
         ]
     if open_:
         claims.append(f"No difference from {table.reference} is shown for {_list(open_)}: the interval includes zero.")
     return claims
+
+
+def _answer(names: list[str]) -> str:
+    return "answers" if len(names) == 1 else "answer"
 
 
 def _points(row: Row) -> str:
