@@ -62,9 +62,10 @@ def plain_training(network: Network, params: Params, head: Params, x: Tensor, y:
     """Full-batch Adam on everything: no slow weights, no memory, no tags; the reference for joint and replay."""
     params, head = trainable_copy(params), trainable_copy(head)
     optimiser = torch.optim.Adam([*params.values(), *head.values()], lr=5e-4, betas=(0.5, 0.999))
+    features = network.featurer(x)
     for _ in range(STEPS):
         optimiser.zero_grad()
-        cross_entropy(linear(head, network.features(x, params)), y).backward()
+        cross_entropy(linear(head, features(params, None)), y).backward()
         optimiser.step()
     return params, head
 
@@ -127,7 +128,7 @@ def test_head_steps_on_cached_features_equal_those_that_compute_them_anew(
     fast = trainable_copy(network.params)
     head = trainable_copy(grow_head(empty_head(network.n_features), 3, [generator(0, "head-row", i) for i in range(3)]))
     optimiser = torch.optim.Adam([*fast.values(), *head.values()], lr=5e-4, betas=(0.5, 0.999))
-    statistics = None
+    statistics, features = None, network.featurer(x)
     for step in range(STEPS):
         if step == 4:
             statistics = network.freeze_statistics(x, fast)
@@ -135,7 +136,7 @@ def test_head_steps_on_cached_features_equal_those_that_compute_them_anew(
                 tensor.requires_grad_(False)
                 tensor.grad = None
         optimiser.zero_grad()
-        cross_entropy(linear(head, network.features(x, fast, statistics=statistics)), task.labels).backward()
+        cross_entropy(linear(head, features(fast, statistics)), task.labels).backward()
         optimiser.step()
     assert same(learner.fast, fast)
     torch.testing.assert_close(learner.fast_head["weight"], head["weight"].detach(), rtol=1e-5, atol=1e-6)
@@ -354,13 +355,13 @@ def test_with_the_statistics_of_the_base_no_shot_changes_how_another_is_normalis
     base = network.freeze_statistics(network.to_input(small_pool.images[:60]))
     network = replace(network, statistics=base)
     used = []
-    whole = Network.features
+    whole = Network._features
 
-    def watched(self: Network, x: Tensor, params: Any = None, **others: Any) -> Tensor:
-        used.append(others.get("statistics"))
-        return whole(self, x, params, **others)
+    def watched(self: Network, x: Any, params: Any, statistics: Any, record: Any = None) -> Tensor:
+        used.append(statistics)
+        return whole(self, x, params, statistics, record)
 
-    monkeypatch.setattr(Network, "features", watched)
+    monkeypatch.setattr(Network, "_features", watched)
     dials = {"steps": 2, "statistics": "base", "stop_loss": 0}
     learner = make_learner(method, network, seed=0, dials=dials)
     assert isinstance(learner, Consolidation)

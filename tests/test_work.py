@@ -30,8 +30,9 @@ def learn(method: str, **dials: object) -> ContinualLearner:
 
 
 @pytest.mark.parametrize("method", ["fsw", "joint", "head", "ewc", "si", "mas", "stc", "tsc_gated", "neighbour"])
-def test_learning_is_counted_as_torch_counts_it(method: str):
+def test_learning_is_counted_as_torch_counts_it(method: str, monkeypatch: pytest.MonkeyPatch):
     """The first convolution's share of the backward pass is counted once by both: no image needs a gradient."""
+    monkeypatch.setattr(NetworkSpec, "fits_patches", False)  # the way about it is not counted
     with counted_work() as work:
         learn(method).learn_task(SUPPORT)
     with FlopCounterMode(display=False) as counter:
@@ -40,13 +41,25 @@ def test_learning_is_counted_as_torch_counts_it(method: str):
     assert 2 * work.multiply_adds == counter.get_total_flops()
 
 
-def test_distances_of_leave_one_out_are_small_beside_the_network():
+def test_distances_of_leave_one_out_are_small_beside_the_network(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(NetworkSpec, "fits_patches", False)
     with counted_work() as work:
         learn("tsc").learn_task(SUPPORT)
     with FlopCounterMode(display=False) as counter:
         learn("tsc").learn_task(SUPPORT)
     assert work.multiply_adds is not None
     assert 2 * work.multiply_adds == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+@pytest.mark.parametrize("method", ["joint", "tsc"])
+def test_work_is_that_of_the_convolutions_however_they_are_computed(method: str, monkeypatch: pytest.MonkeyPatch):
+    counts = []
+    for fits in (True, False):
+        monkeypatch.setattr(NetworkSpec, "fits_patches", fits)
+        with counted_work() as work:
+            learn(method).learn_task(SUPPORT)
+        counts.append(work.multiply_adds)
+    assert counts[0] == counts[1]
 
 
 def test_one_convolution_by_hand():

@@ -37,9 +37,13 @@ class ReplaySet:
         """`y` on the CPU, where batches are drawn, whatever the device."""
         return self.y.cpu()
 
+    @property
+    def is_one_batch(self) -> bool:
+        return self.batch_size >= len(self.labels)
+
     def batch(self) -> Tensor | None:
         """Positions of the next batch, drawn anew each time; None for everything."""
-        return None if self.batch_size >= len(self.labels) else self._drawn(self.labels).to(self.y.device)
+        return None if self.is_one_batch else self._drawn(self.labels).to(self.y.device)
 
     def _drawn(self, labels: Tensor) -> Tensor:
         if not self.whole_classes:

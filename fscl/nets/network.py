@@ -3,10 +3,10 @@
 It is never changed. Learning makes new weights; `network.features(x, params)` evaluates any weights of the same shape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from fscl.errors import DataError, StorageError
 from fscl.nets.conv4 import Conv4
 from fscl.nets.fast import Params, in_layout, placed
 from fscl.nets.norm import BatchNorm, NormName, Statistics
+from fscl.nets.patches import Patches, cut
 from fscl.nets.resnet import ResNet18
 from fscl.nets.resnet12 import ResNet12
 from fscl.nets.work import current_work
@@ -36,6 +37,8 @@ from fscl.storage import load_tensors, save_tensors
 Backbone = Conv4 | ResNet12 | ResNet18
 BackboneName = Literal["conv4", "resnet12", "resnet18"]
 BACKBONES: dict[BackboneName, type[Backbone]] = {"conv4": Conv4, "resnet12": ResNet12, "resnet18": ResNet18}
+Featurer = Callable[[Params, Statistics | None], Tensor]
+"""Features of some inputs, from weights and from the statistics that BatchNorm uses; None for those of the inputs."""
 Scaling = Literal["unit", "imagenet"]
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of its photographs, in [0, 1]
 PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to stay in use
@@ -74,6 +77,11 @@ class NetworkSpec(BaseModel):
         if self.scaling == "imagenet" and self.channels != 3:
             raise ValueError(f"scaling = 'imagenet' is for 3 channels, but there are {self.channels}; use 'unit'")
         return self
+
+    @property
+    def fits_patches(self) -> bool:
+        """Whether the first block can be computed by patches (patches.py)."""
+        return self.backbone == "conv4" and self.channels == 1 and self.image_size % 2 == 0
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -183,6 +191,26 @@ class Network:
 
         Without `statistics`, BatchNorm uses those of `x` (as in training) and writes them to `record` if given.
         """
+        return self._features(x, params, statistics, record)
+
+    def featurer(self, x: Tensor) -> Featurer:
+        """`features` of these inputs, made ready for training steps: the same up to rounding, and differentiable once."""
+        if (
+            isinstance(self.spec, NetworkSpec)
+            and self.spec.fits_patches
+            and x.device.type == "cpu"
+            and not is_autocast()
+        ):
+            return partial(self._features, cut(x, each=self.spec.norm == "group"))
+        return lambda params, statistics: self.features(x, params, statistics=statistics)
+
+    def _features(
+        self,
+        x: Tensor | Patches,
+        params: Mapping[str, Tensor] | None,
+        statistics: Statistics | None,
+        record: Statistics | None = None,
+    ) -> Tensor:
         weights = dict(self.params if params is None else params)
         work = current_work()
         if work is not None:

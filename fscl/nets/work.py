@@ -5,7 +5,8 @@
     print(work.multiply_adds)
 
 Counted are convolutions and linear heads, forward and backward; what is small beside them (norms, optimiser steps,
-distances, solved equations) is not. Counting costs next to nothing: each layer's share is known from its shape.
+distances, solved equations) is not. A convolution counts in full, however it is computed. Counting costs next to nothing:
+each layer's share is known from its shape.
 """
 
 from collections.abc import Iterator
