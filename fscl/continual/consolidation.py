@@ -42,7 +42,8 @@ from fscl.continual.regularisers import (
     tag_gates,
     weighed_anchor,
 )
-from fscl.data.augment import Variation, jittered, varied, view
+from fscl.continual.shown import Shown
+from fscl.data.augment import view
 from fscl.data.pool import Examples
 from fscl.device import autocast
 from fscl.errors import Divergence
@@ -56,7 +57,7 @@ from fscl.nets.fast import (
     linear,
     trainable_copy,
 )
-from fscl.nets.network import Featurer, Network
+from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.rng import child_seed, generator
 
@@ -119,9 +120,9 @@ class Consolidation(ContinualLearner):
         path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()} if self._follows_path else {}
         said: dict[str, float] = {}
         n_moved = 0
-        same = self._same_in_every_step(replay)
+        shown = Shown(self.network, self.dials, replay)
         for step in range(self.dials.moving_steps):
-            loss = self._embedding_loss(fast, fast_head, replay, same)
+            loss = self._embedding_loss(fast, fast_head, shown)
             if loss is None:
                 break
             said["loss"] = loss.item()
@@ -207,31 +208,9 @@ class Consolidation(ContinualLearner):
         assert total is not None
         return total / (self.dials.views * (2 if self.dials.mirror else 1))
 
-    @property
-    def _varies(self) -> bool:
-        return self.dials.jitter > 0 or self.dials.mirror
-
-    def _same_in_every_step(self, replay: ReplaySet) -> Featurer | None:
-        """The features of what all steps of a task have in common, made ready once; None where each has its own."""
-        same = self.dials.moving_steps > 0 and replay.is_one_batch and not self._varies
-        return self._featurer(replay.x) if same else None
-
-    def _featurer(self, x: Tensor) -> Featurer:
-        with autocast(self.dials.autocast):
-            return self.network.featurer(x)
-
-    def _embedding_loss(
-        self, fast: Params, fast_head: Params, replay: ReplaySet, same: Featurer | None
-    ) -> Tensor | None:
+    def _embedding_loss(self, fast: Params, fast_head: Params, shown: Shown) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
-        features_by, y = same, replay.y
-        if features_by is None:
-            chosen = replay.batch()
-            images, y = (replay.images, y) if chosen is None else (replay.images[chosen], y[chosen])
-            if self._varies:
-                images = varied(images, Variation(flip=self.dials.mirror), replay.order)
-                images = jittered(images, self.dials.jitter, replay.order)
-            features_by = self._featurer(self.network.to_input(images))
+        features_by, y = shown.next()
         with autocast(self.dials.autocast):
             features = features_by(fast, self._learned_with)
         return self._loss(features, y, fast_head)
