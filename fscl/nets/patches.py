@@ -5,7 +5,7 @@ of its time moving that map through memory. Here it is never made whole:
 
 - A filter's response is an inner product with a 3×3 patch, so its mean and variance over any set of patches follow from the
   patches' own mean and covariance, 9 and 9×9 numbers that do not depend on the weights. No pass over the map finds them
-  (and they come out a hundred times as exact as torch's in single precision).
+  (and they come out a thousand times as exact as torch's in single precision).
 - Normalisation is then part of the filters, and pooling is the largest of four inner products, found for a few pictures at
   a time, which stay in the cache. The backward pass finds them again instead of keeping them.
 - Windows without ink all have the same answer; only the others are computed.
@@ -148,7 +148,7 @@ class _Largest(torch.autograd.Function):
 
 
 def _largest(filters: Tensor, patches: Patches) -> Tensor:
-    found: Tensor = _Largest.apply(filters, patches)  # type: ignore[no-untyped-call]
+    found: Tensor = _Largest.apply(filters, patches)  # type: ignore[no-untyped-call]  # torch annotates it nowhere
     return found
 
 
