@@ -121,6 +121,21 @@ def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
     assert alone.results_path.read_bytes() == record.results_path.read_bytes()
 
 
+def test_a_method_of_another_name_serves_where_its_dials_are_the_same(tmp_path: Path):
+    start = {"run__n_sequences": 1, "run__reference": "joint"}
+    named = run_experiment(tiny(run__methods=["joint", "head"], **start), tmp_path / "named", workers=1)
+    variants = tiny(run__methods=["fsw@beta=0", "fsw@k=5"], **{**start, "run__reference": "fsw@k=5"})
+    dials = {"fsw@beta=0": Dials(slow_rate=0, embedding_steps="all"), "fsw@k=5": Dials(embedding_steps=5)}
+    variants = variants.model_copy(update={"dials": {**variants.dials, **dials}})
+    alone = run_experiment(variants, tmp_path / "alone", workers=1)
+    record = run_experiment(variants, tmp_path / "served", workers=1, reuse=[named.folder])
+    served, theirs = record.cells()[Cell("fsw@beta=0", 0)], named.cells()[Cell("joint", 0)]
+    assert served["cost"] == theirs["cost"]  # its very times: nothing was computed again
+    assert record.results_path.read_bytes() == alone.results_path.read_bytes()
+    confused = [one.confused_path(Cell("fsw@beta=0", 0)).read_bytes() for one in (record, alone)]
+    assert confused[0] == confused[1]
+
+
 def test_a_probed_run_serves_one_that_does_not_probe_but_not_the_other_way(tmp_path: Path):
     probe = {"after": [0, 3], "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2, "n_classes": 4}
     plain = tiny(run__methods=["prototypes"], run__n_sequences=1, run__reference="prototypes")

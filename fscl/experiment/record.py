@@ -14,7 +14,7 @@ results.json         at the end: the results alone, in the order of the plan; eq
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -172,21 +172,24 @@ class RunRecord:
     def take_over(self, other: "RunRecord", plan: list[Cell]) -> int:
         """Copy from another run the cells of `plan` that would come out the same here; how many there were.
 
-        A run that also probed or inspected serves one that does not ask for it.
+        A run that also probed or inspected serves one that does not ask for it, and a method serves another of the same
+        dials: `joint` is `fsw` with β = 0 and k = all.
         """
         about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
         taken = 0
         for cell in plan:
-            if cell in finished and cell not in done and _serves(theirs, about, cell):
-                for mine, their in zip(self.extras(cell), other.extras(cell), strict=True):
-                    if their.is_file() and (
-                        about["config"].get("inspect") or their != other.inspected_path(cell.method)
-                    ):
-                        write_bytes(mine, their.read_bytes())
-                unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
-                parts = [finished[cell][part] for part in ("result", "cost")]
-                self.append(cell, *({k: v for k, v in part.items() if k not in unasked} for part in parts))
-                taken += 1
+            if cell in done:
+                continue
+            twin = _twin(theirs, about, cell, finished)
+            if twin is None:
+                continue
+            for mine, their in zip(self.extras(cell), other.extras(twin), strict=True):
+                if their.is_file() and (about["config"].get("inspect") or their != other.inspected_path(twin.method)):
+                    write_bytes(mine, their.read_bytes())
+            unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
+            parts = [finished[twin][part] for part in ("result", "cost")]
+            self.append(cell, *({k: v for k, v in part.items() if k not in unasked} for part in parts))
+            taken += 1
         return taken
 
     def extras(self, cell: Cell) -> list[Path]:
@@ -228,13 +231,17 @@ class RunRecord:
             yield
 
 
-def _serves(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell) -> bool:
-    """Whether a cell of one run is all that it would be in the other."""
+def _twin(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
+    """The finished cell of another run that is all that `cell` would be in this one, if there is one."""
     asked = [mine["config"].get(key) for key in WATCHERS]
     found = [theirs["config"].get(key) for key in WATCHERS]
-    seen = all(wish is None or wish == there for wish, there in zip(asked, found, strict=True))
     wanted = _depends_on(mine, cell)
-    return seen and wanted is not None and wanted == _depends_on(theirs, cell)
+    if wanted is None or not all(wish is None or wish == there for wish, there in zip(asked, found, strict=True)):
+        return None
+    known = set(finished)
+    names = [cell.method] if wanted["dials"] is None else [cell.method, *theirs["config"]["dials"]]
+    twins = (Cell(name, cell.sequence) for name in names)
+    return next((twin for twin in twins if twin in known and _depends_on(theirs, twin) == wanted), None)
 
 
 def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
