@@ -141,6 +141,20 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run dir
 
 
 @app.command()
+def compare(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    other: Annotated[str, typer.Argument(metavar="METHOD|RUN", help="One of its methods, or another run directory.")],
+) -> None:
+    """Paired differences: every method of a run less METHOD, or a run less another on the same sequences."""
+    from rich.console import Console
+
+    from fscl.experiment.record import RunRecord
+    from fscl.report.compare import compare, print_comparison
+
+    print_comparison(compare(RunRecord(folder), other), Console())
+
+
+@app.command()
 def summary(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")],
