@@ -208,12 +208,18 @@ def test_memory_never_exceeds_its_bound(method: str):
     if METHODS[method].dials is None:
         assert all("images" not in name for name in taught(method, base("group"), TASKS).state().tensors)
         return
-    learner = make_learner(
-        method, base("group"), seed=0, dials={"steps": 2, "memory_per_class": 1, "generator": SMALL_GENERATOR}
-    )
-    for number, task in enumerate(TASKS, start=1):
-        learner.learn_task(task.support)
-        assert len(learner.state().tensors["memory/images"]) == 3 * number
+    generator = {**SMALL_GENERATOR, "images_per_class": 4}
+    size = POOL.images[0].nbytes + 8  # an image and its label
+    for bound, held in (  # after one, two and three tasks of three classes
+        ({"memory_per_class": 1}, [3, 6, 9]),
+        ({"memory_images": 5}, [5, 5, 5]),
+        ({"memory_bytes": 4 * size + 1}, [4, 4, 4]),
+    ):
+        dials = {"steps": 2, "generator": generator, "memory_per_class": "all", **bound}
+        learner = make_learner(method, base("group"), seed=0, dials=dials)
+        for task, expected in zip(TASKS, held, strict=True):
+            learner.learn_task(task.support)
+            assert len(learner.state().tensors["memory/images"]) == expected
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])

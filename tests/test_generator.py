@@ -5,7 +5,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from fscl.continual.generator import GeneratorSpec, generate, gradient_penalty, parameter_counts
+from fscl.continual.generator import GeneratorSpec, _make, _score, generate, gradient_penalty, parameter_counts
 from fscl.errors import DataError, Divergence
 from fscl.rng import generator
 
@@ -52,6 +52,24 @@ def test_same_seed_same_bits_whatever_the_global_generator_does() -> None:
     state = torch.get_rng_state()
     generate(squares(), SMALL, seed=1)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_layer_but_the_last_and_the_critic_s_first_is_normalised() -> None:
+    """What InstanceNorm follows can be scaled as one likes."""
+    random = generator(0, "test")
+    makers = [torch.randn(shape, generator=random) for shape in ((8, 16, 4, 4), (16, 8, 4, 4), (8, 1, 4, 4))]
+    latents = torch.randn(3, 8, generator=random)
+    scaled = [*(10 * weight for weight in makers[:-1]), makers[-1]]
+    torch.testing.assert_close(_make(scaled, latents), _make(makers, latents), rtol=1e-3, atol=1e-3)
+    critics = [torch.randn(shape, generator=random) for shape in ((8, 1, 4, 4), (16, 8, 4, 4), (1, 16, 4, 4))]
+    images = torch.randn(3, 1, 16, 16, generator=random)
+    scaled = [critics[0], 10 * critics[1], critics[2]]
+    torch.testing.assert_close(_score(scaled, images), _score(critics, images), rtol=1e-3, atol=1e-3)
+
+
+def test_the_critic_takes_as_many_steps_as_asked() -> None:
+    made = [generate(squares(), SMALL.model_copy(update={"critic_steps": steps}), seed=0) for steps in (1, 2)]
+    assert not torch.equal(*made)
 
 
 def test_one_shot_is_enough() -> None:

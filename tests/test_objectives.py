@@ -166,17 +166,22 @@ def test_an_answer_is_the_mean_of_the_views(small_pool: ClassPool):
     torch.testing.assert_close(learner.predict(asked), linear(learner.fast_head, features))
 
 
-def test_generated_images_take_the_place_of_the_shots(small_pool: ClassPool):
+@pytest.mark.parametrize("method", ["gr", "tsc_gr"])
+def test_generated_images_take_the_place_of_the_shots(method: str, small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     made = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 4}
-    learner = make_learner("gr", network, seed=0, dials={"steps": 3, "generator": made})
+    learner = make_learner(method, network, seed=0, dials={"steps": 3, "generator": made})
     assert isinstance(learner, Consolidation)
-    shots = Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1]))
-    learner.learn_task(shots)
-    stored = learner.memory.stored
-    assert stored is not None
-    assert stored.labels.tolist() == [0] * 4 + [1] * 4
-    assert not any(torch.equal(image, shot) for image in stored.images for shot in shots.images)
+    labels = torch.tensor([0, 0, 1, 1])
+    for first, n_classes in ((0, 2), (40, 4), (2, 4)):  # two classes, two others, the first two again
+        shots = Examples(
+            small_pool.images[[first, first + 1, first + 20, first + 21]], labels + (2 if first == 40 else 0)
+        )
+        learner.learn_task(shots)
+        stored = learner.memory.stored
+        assert stored is not None
+        assert torch.bincount(stored.labels).tolist() == [4] * n_classes  # and none of the shots themselves
+        assert not any(torch.equal(image, shot) for image in stored.images for shot in small_pool.images)
 
 
 def test_a_sheet_shows_shots_beside_what_was_generated(tmp_path: Path):

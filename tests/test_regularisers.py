@@ -1,5 +1,6 @@
 """Importance of weights against closed forms, and how it holds a learner."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from fscl.continual.regularisers import (
     fisher_information,
     output_sensitivity,
     path_importance,
+    pull_ratio,
     weighed_anchor,
 )
 from fscl.data.pool import ClassPool
@@ -212,6 +214,23 @@ def test_a_strength_that_blows_up_raises_with_the_remedy_and_changes_nothing(
         learner.learn_task(stream.task(small_pool, 1).support)
     assert learner.n_classes == 3
     assert all(torch.equal(learner.fast[name], before[f"fast/{name}"]) for name in learner.fast)
+
+
+@pytest.mark.parametrize("strength", [1e25, 1e31, 1e38])
+@pytest.mark.parametrize("regulariser", ["tagging", "constant"])
+def test_a_pull_whose_square_is_beyond_all_numbers_raises_with_the_remedy(
+    regulariser: str, strength: float, stream: Stream, small_pool: ClassPool
+):
+    learner = learner_with(regulariser, strength=strength)
+    with pytest.raises(Divergence, match=r"pulls harder than Adam can reckon with.*strength 1e\+.*Lower one of them"):
+        learner.learn_task(stream.task(small_pool, 0).support)
+    assert learner.n_classes == 0
+
+
+def test_the_pull_ratio_can_be_written_down_even_where_the_loss_does_not_pull():
+    pulled, nothing = {"weight": torch.tensor([3.0, 4.0])}, {"weight": torch.zeros(2)}
+    assert pull_ratio(pulled, {"weight": torch.tensor([0.0, 2.0])}) == pytest.approx(2.5)
+    assert math.isfinite(pull_ratio(pulled, nothing))
 
 
 @pytest.mark.parametrize("regulariser", ["ewc", "si", "mas", "tagging", "constant"])

@@ -13,11 +13,11 @@ from PIL import Image
 
 from fscl.continual.dials import Dials
 from fscl.data.stream import Stream
-from fscl.errors import ConfigError, DataError, RunError, StorageError
+from fscl.errors import ConfigError, DataError, OtherRun, RunError, StorageError
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.run import plan_cells, run_experiment
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
@@ -119,6 +119,17 @@ def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
     assert all(mine[Cell("replay", n)]["cost"] != theirs[Cell("replay", n)]["cost"] for n in range(3))
     alone = run_experiment(config, tmp_path / "alone", workers=1)
     assert alone.results_path.read_bytes() == record.results_path.read_bytes()
+
+
+def test_cells_of_another_arithmetic_are_not_taken_over_and_such_a_run_is_not_continued(
+    finished: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fscl.experiment.record.ARITHMETIC", "3")
+    other = RunRecord(tmp_path / "other")
+    other.begin({**finished.about(), "versions": versions()})
+    assert other.take_over(finished, plan_cells(tiny())) == 0
+    with pytest.raises(OtherRun, match=r"versions\.arithmetic = '2', but now it is '3'"):
+        finished.begin({**finished.about(), "versions": versions()})
 
 
 def test_a_method_of_another_name_serves_where_its_dials_are_the_same(tmp_path: Path):

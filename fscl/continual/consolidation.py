@@ -28,11 +28,12 @@ from fscl.continual.base import ContinualLearner, LearnerState, expect_keys, n_b
 from fscl.continual.dials import Dials
 from fscl.continual.generator import generate, parameter_counts
 from fscl.continual.lost import grown, with_lost
-from fscl.continual.memory import ReplayMemory, ReplaySet, balanced
+from fscl.continual.memory import ReplaySet, balanced, memory_for
 from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.continual.regularisers import (
     Hold,
     accumulated,
+    can_be_squared,
     constant_gates,
     fisher_information,
     gradient_sizes,
@@ -77,8 +78,7 @@ class Consolidation(ContinualLearner):
         self.dials = dials if self.network.params else dials.model_copy(update=HELD_STILL)
         self.seed = seed
         self.name = name
-        bounds = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
-        self.memory = ReplayMemory(*(None if bound == "all" else bound for bound in bounds))
+        self.memory = memory_for(dials)
         self.n_tasks = 0
         self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
@@ -245,6 +245,8 @@ class Consolidation(ContinualLearner):
             by_loss = {name: grad.clone() for name, grad in by_loss.items()}
         if hold is not None:
             pulled = hold.pull(fast, self.dials.strength)
+            if not can_be_squared(pulled):
+                raise self._divergence("the penalty pulls harder than Adam can reckon with")
             said["pull_ratio"] = pull_ratio(pulled, by_loss)
             for name, tensor in fast.items():
                 if tensor.grad is not None:
@@ -350,9 +352,11 @@ class Consolidation(ContinualLearner):
             raise self._divergence("the weights are no longer finite")
 
     def _divergence(self, what: str) -> Divergence:
+        rate, strength = self.dials.learning_rate, self.dials.strength
+        held = f" and strength {strength:g}. Lower one of them" if strength else ". Lower it"
         return Divergence(
-            f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {self.dials.learning_rate:g} and "
-            f"strength {self.dials.strength:g}. Lower one of them; the learner is as it was before the task."
+            f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {rate:g}{held}; the learner is as "
+            "it was before the task."
         )
 
     def state(self) -> LearnerState:

@@ -140,11 +140,17 @@ def gradient_sizes(loss: Tensor, params: Params) -> Params:
     return {name: grad.abs() for name, grad in zip(params, grads, strict=True)}
 
 
+def can_be_squared(pulled: Mapping[str, Tensor]) -> bool:
+    """Whether Adam can take a step by this pull. It divides by squares, and one that overflows lets go of its weight."""
+    return all(bool(torch.isfinite(grad.square()).all()) for grad in pulled.values())
+
+
 def pull_ratio(pulled: Mapping[str, Tensor], by_loss: Mapping[str, Tensor]) -> float:
-    """‖gradient of the penalty‖ / ‖gradient of the loss‖."""
+    """‖gradient of the penalty‖ / ‖gradient of the loss‖, at most the largest number there is."""
     norm = torch.linalg.vector_norm  # Tensor.norm takes a deprecated route on mps
     above, below = (norm(torch.stack([norm(grad) for grad in grads.values()])) for grads in (pulled, by_loss))
-    return float(above / below.clamp_min(torch.finfo(below.dtype).tiny))
+    limits = torch.finfo(below.dtype)
+    return float((above / below.clamp_min(limits.tiny)).clamp_max(limits.max))
 
 
 def _zeros(params: Mapping[str, Tensor]) -> Params:

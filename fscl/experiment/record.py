@@ -27,7 +27,8 @@ from fscl.errors import OtherRun, RunError, StorageError
 from fscl.storage import canonical_json, digest, read_json, try_lock, write_bytes, write_json
 
 WATCHERS = ("probe", "inspect")  # sections that look on, and change nothing
-MUST_NOT_MIX = ("fscl", "torch")  # results of different versions of these do not belong in one table
+ARITHMETIC = "2"  # raised by every change that alters the last bits of results; 2: the first block by patches
+MUST_NOT_MIX = ("fscl", "torch", "arithmetic")  # results of different versions of these do not belong in one table
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,8 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
 def versions() -> dict[str, str]:
     """What made the results."""
     packages = {name: version(name) for name in ("fscl", "torch", "numpy", "pillow")}
-    return {**packages, "python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    about = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    return {**packages, **about, "arithmetic": ARITHMETIC}
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
