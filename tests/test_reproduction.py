@@ -52,7 +52,10 @@ JOINT = method("joint", 90.0, 88.0, 0.0)
         (method("fsw", 97.3, 96.2, 7.0), "reproduced"),
         (method("fsw", 97.3, 95.2, 7.0), "in order but not in value"),  # one figure of two is outside
         (method("fsw", 92.0, 90.0, 2.0), "in order but not in value"),
-        (method("fsw", 90.3, 88.3, 0.3), "not reproduced"),  # the interval holds zero
+        (method("fsw", 90.3, 88.3, 0.3), "not reproduced"),  # the interval holds zero, and not the paper's 1 and 1.5
+        (method("fsw", 90.3, 88.3, 0.3, half=1.2), "undecided"),  # at 30 and 50 classes; 96 is far from both figures
+        (method("fsw", 90.3, 88.3, 0.3, half=1.1), "not reproduced"),  # 1.5 is outside
+        (method("replay", 88.0, 86.0, -2.0, half=2.5), "undecided"),
         (method("tsc", 97.3, 96.2, 7.0), ""),  # ours: not the paper's method
         (method("replay", 92.0, 90.0, 2.0), "not reproduced"),  # the paper's is below joint training
         (method("replay", 80.0, 75.0, -10.0), "in order but not in value"),
