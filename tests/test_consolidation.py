@@ -286,6 +286,20 @@ def test_a_bound_on_all_images_is_shared_evenly_and_never_exceeded(bound: str, r
     assert (memory.stored is None) == (room == 0)
 
 
+def test_the_head_can_have_a_rate_of_its_own(stream: Stream, small_pool: ClassPool):
+    """Adam's first step is as long as its rate, whatever the gradient."""
+    learner = make_learner("joint", base(), seed=0, dials={"steps": 1, "learning_rate": 1e-3, "head_rate": 0.5})
+    assert isinstance(learner, Consolidation)
+    learner.learn_task(stream.task(small_pool, 0).support)
+    before = learner.slow_head["bias"]  # a slow rate of 0: it stays where the fast one began
+    moved = {
+        "embedding": learner.fast["norms.3.bias"] - learner.slow["norms.3.bias"],
+        "head": learner.fast_head["bias"] - before,
+    }
+    assert moved["embedding"].abs().max().item() == pytest.approx(1e-3, rel=1e-2)
+    assert moved["head"].abs().max().item() == pytest.approx(0.5, rel=1e-2)
+
+
 def test_naive_starts_from_random_weights_and_not_from_the_base(stream: Stream, small_pool: ClassPool):
     network = base()
     naive = make_learner("naive", network, seed=0, dials={"steps": 1})

@@ -114,9 +114,9 @@ class Consolidation(ContinualLearner):
 
         importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
-        optimiser = torch.optim.Adam(
-            [*fast.values(), *fast_head.values()], lr=self.dials.learning_rate, betas=self.dials.betas
-        )
+        rates = (fast, self.dials.learning_rate), (fast_head, self.dials.rate_of_head)
+        groups = [{"params": list(params.values()), "lr": rate} for params, rate in rates]
+        optimiser = torch.optim.Adam(groups, betas=self.dials.betas)
         path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()} if self._follows_path else {}
         said: dict[str, float] = {}
         n_moved = 0

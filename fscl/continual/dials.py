@@ -20,6 +20,7 @@ class Dials(BaseModel):
         embedding_steps: k, for how many steps the embedding moves; "all" means every step.
         steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
+        head_rate: the learning rate of the head; "same" is that of the embedding.
         stop_loss: the embedding stands still for the rest of a task once its loss is below this; 0 for never.
         batch_size: images in a step at most, evenly of all classes; for leave_one_out of whole classes, the task's own
             first. "all" is the paper's full batch.
@@ -50,6 +51,7 @@ class Dials(BaseModel):
     embedding_steps: Count | Literal["all"] = 100
     steps: int = Field(default=500, ge=1)
     learning_rate: float = Field(default=5e-4, gt=0)
+    head_rate: Annotated[float, Field(gt=0)] | Literal["same"] = "same"
     betas: tuple[Decay, Decay] = (0.5, 0.999)
     stop_loss: float = Field(default=0.0, ge=0)
     batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
@@ -80,8 +82,13 @@ class Dials(BaseModel):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without keys that came later and are not used: what is known of earlier runs stays as it is."""
         content: dict[str, Any] = write(self)
-        unused = {"mirror": False, "statistics": "replay", "autocast": False}
+        unused = {"mirror": False, "statistics": "replay", "autocast": False, "head_rate": "same"}
         return {key: value for key, value in content.items() if key not in unused or value != unused[key]}
+
+    @property
+    def rate_of_head(self) -> float:
+        """The learning rate of the head, as a number."""
+        return self.learning_rate if self.head_rate == "same" else self.head_rate
 
     @property
     def moving_steps(self) -> int:
