@@ -197,6 +197,14 @@ def test_memory_that_was_not_measured_is_no_number(tmp_path: Path) -> None:
     assert row_of(summary_table(record), "tsc").peak_memory is None
 
 
+def test_a_long_name_costs_a_column_rather_than_its_own_end(tmp_path: Path) -> None:
+    long = "fsw@slow-weights-that-hardly-follow"
+    record = make_run(tmp_path / "toy", {"joint": FAIR, long: GOOD}, run={"at_classes": [2], "reference": "joint"})
+    assert long in text_of(record)
+    assert "ms/image" not in text_of(record)
+    assert "ms/image" in text_of(make_run(tmp_path / "short", {"joint": FAIR, "tsc": GOOD}))
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_text_table_fits_80_columns_whole_and_without_escape_codes(record: RunRecord, width: int) -> None:
     text = text_of(record, width=width)
