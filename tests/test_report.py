@@ -198,7 +198,7 @@ def test_memory_that_was_not_measured_is_no_number(tmp_path: Path) -> None:
 
 
 def test_a_long_name_costs_a_column_rather_than_its_own_end(tmp_path: Path) -> None:
-    long = "fsw@slow-weights-that-hardly-follow"
+    long = "fsw@slow_rate=0.001"
     record = make_run(tmp_path / "toy", {"joint": FAIR, long: GOOD}, run={"at_classes": [2], "reference": "joint"})
     assert long in text_of(record)
     assert "ms/image" not in text_of(record)
