@@ -90,6 +90,7 @@ PAPER = (
         ABLATION_FIGURES,
         judged=False,  # by `quick`, which flatters β = 1
     ),
+    PaperTable("omniglot-choice", "Other settings, one dial at a time: validation classes, MAML base", {}),
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
     PaperTable("omniglot-transfer-maml", "Both sides along the stream, MAML base (figures 1 and 6)", {}),
