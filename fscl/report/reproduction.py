@@ -91,8 +91,15 @@ PAPER = (
         judged=False,  # by `quick`, which flatters β = 1
     ),
     PaperTable("omniglot-choice", "Other settings, one dial at a time: validation classes, MAML base", {}),
+    PaperTable(
+        "omniglot-strengths", "Ten times the strength of the classic regularisers: validation classes, MAML base", {}
+    ),
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
+    PaperTable(
+        "omniglot-agreement-classic-quick", "Classic regularisers: the preset quick", MAML_FIGURES, judged=False
+    ),
+    PaperTable("omniglot-agreement-classic-paper", "Classic regularisers: all 500 steps (preset paper)", MAML_FIGURES),
     PaperTable("omniglot-transfer-maml", "Both sides along the stream, MAML base (figures 1 and 6)", {}),
     PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figure 1)", {}),
     PaperTable("omniglot-transfer-glyphs", "Both sides along the stream, a base of invented characters", {}),
