@@ -103,7 +103,6 @@ PAPER = (
         "omniglot-agreement-classic-paper",
         "Classic regularisers: the same sequences with all 500 steps (preset paper)",
         MAML_FIGURES,
-        judged=False,  # without joint training, to which the paper's order is
     ),
     PaperTable("omniglot-transfer-maml", "Both sides along the stream, MAML base (figures 1 and 6)", {}),
     PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figure 1)", {}),
