@@ -14,7 +14,7 @@ import argparse
 import time
 
 import fscl
-from fscl.continual.base import ContinualLearner
+from fscl.continual.learner import ContinualLearner
 from fscl.data.stream import Stream
 
 FULL = {"embedding_steps": 40, "stop_loss": 0.0, "views": 1}
@@ -35,8 +35,8 @@ def main() -> None:
     stream = fscl.sample_stream(pool, spec, fscl.generator(0, "growth"))
     network = fscl.load_base(asked.base)
     for way in asked.ways:
-        dials = {"bounded": BOUNDED, "full": FULL, "means": None}[way]
-        learner = fscl.make_learner("prototypes" if way == "means" else "tsc", network, seed=0, dials=dials)
+        settings = {"bounded": BOUNDED, "full": FULL, "means": None}[way]
+        learner = fscl.make_learner("prototypes" if way == "means" else "tsc", network, seed=0, settings=settings)
         print(f"\n{way}: {asked.tasks} tasks of Omniglot, base {asked.base}", flush=True)
         print(f"{'task':>5} {'classes':>8} {'CPU s/task':>10} {'KiB held':>9} {'accuracy %':>11}", flush=True)
         measure(learner, stream, pool)

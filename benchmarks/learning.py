@@ -4,7 +4,7 @@
 
 All sides compute the same thing from the same drawings in the same process, turn by turn: Conv-4 on 32×32 images, full-batch
 Adam with every weight moving, then prediction in batches of 250 (BatchNorm with frozen statistics). A ratio above 1 means
-that the library is faster; it computes the first block by patches while learning (fscl/nets/patches.py). The last column
+that the library is faster; it computes the first block by patches while learning (nets/fast/patches.py). The last column
 is the bare loop as most people write it, in PyTorch's default memory layout.
 """
 
@@ -101,7 +101,7 @@ def main() -> None:
     layouts = {"bare": torch.channels_last, "default": torch.contiguous_format}
 
     def learn() -> Consolidation:
-        learner = make_learner("joint", base, seed=0, dials={"steps": STEPS})
+        learner = make_learner("joint", base, seed=0, settings={"steps": STEPS})
         assert isinstance(learner, Consolidation)
         learner.learn_task(shots)
         return learner

@@ -52,8 +52,8 @@ def main() -> None:
         "base": make_probe(splits.train, spec, seed=1),
     }
     for method in options.methods:
-        dials = {"stop_loss": 0.05} if method in ("replay", "joint") else None  # as in the preset "quick"
-        learner = make_learner(method, network, seed=0, dials=dials)
+        settings = {"stop_loss": 0.05} if method in ("replay", "joint") else None  # as in the preset "quick"
+        learner = make_learner(method, network, seed=0, settings=settings)
         result = evaluate_stream(learner, stream, splits.test, probes=probes)
         learning, probing = sum(result.learn_seconds), result.probe_seconds
         print(f"{method:<12} {learning:6.1f} s   {probing:6.2f} s   {probing / learning:.2f}", flush=True)

@@ -190,17 +190,17 @@ def methods() -> None:
 
 @app.command()
 def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.")]) -> None:
-    """A method: what it does, where it comes from, its dials."""
+    """A method: what it does, where it comes from, its settings."""
     from fscl.continual.methods import find_method
 
     row = find_method(method)
     typer.echo(f"{method}: {row.summary}\nSource: {row.source}\nCode:   {row.module}")
-    if row.dials is None:
-        typer.echo("Dials:  none")
+    if row.settings is None:
+        typer.echo("Settings:  none")
         return
     name = f'"{method}"' if "@" in method else method
-    typer.echo(f"Dials (set them with dials.{name}.KEY=VALUE):")
-    for key, value in row.dials.model_dump(mode="json").items():
+    typer.echo(f"Settings (set them with settings.{name}.KEY=VALUE):")
+    for key, value in row.settings.model_dump(mode="json").items():
         typer.echo(f"  {key} = {value}")
 
 

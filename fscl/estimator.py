@@ -26,7 +26,7 @@ from fscl.classifier.manifest import Settings
 from fscl.classifier.pictures import Pictures, Report, are_pictures, as_pictures, is_folder, labelled_folder
 from fscl.classifier.rows import Rows, rows_network
 from fscl.classifier.session import Session
-from fscl.continual.base import ContinualLearner
+from fscl.continual.learner import ContinualLearner
 from fscl.errors import DataError, MisuseError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
@@ -57,7 +57,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         base: a base that comes with the package by name, a path to one, or a `Network`.
         method: a name from `fscl methods`.
-        dials: settings of the method other than its own; for `tsc` and its family alone.
+        settings: settings of the method other than its own; for `tsc` and its family alone.
         memory_bytes: bound on the stored examples; None for none. Each class keeps as many as fit.
         keep_states: how many earlier states `undo` can go back to; None for all.
         invert: exchange light and dark; the shipped bases know light ink on a dark ground.
@@ -72,7 +72,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         base: str | PathLike[str] | Network = "omniglot-protonet-conv4",
         method: str = "tsc",
         *,
-        dials: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         memory_bytes: int | None = None,
         keep_states: int | None = None,
         invert: bool = False,
@@ -80,7 +80,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.base = base
         self.method = method
-        self.dials = dials
+        self.settings = settings
         self.memory_bytes = memory_bytes
         self.keep_states = keep_states
         self.invert = invert
@@ -275,7 +275,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = cls(
             base=settings.base or str(Path(folder) / "base.safetensors"),
             method=settings.method,
-            dials=settings.dials or None,
+            settings=settings.settings or None,
             memory_bytes=settings.memory_bytes,
             keep_states=settings.keep_states,
             invert=settings.invert,
@@ -367,7 +367,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return Settings(
                 base=named,
                 method=self.method,
-                dials=dict(self.dials or {}),
+                settings=dict(self.settings or {}),
                 memory_bytes=self.memory_bytes,
                 keep_states=self.keep_states,
                 invert=self.invert,

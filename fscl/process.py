@@ -1,10 +1,24 @@
 """Settings of the process that make the arithmetic fast and the same everywhere. Called once at each entry point."""
 
 import ctypes
+import os
+import platform
+from pathlib import Path
 
 import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from glibc's malloc.h
+# what oneDNN chooses its kernels by, the highest first, and the flags of a processor that has it
+_ONEDNN_LEVELS = {
+    "AVX512_CORE_AMX": ("amx_tile", "amx_int8", "amx_bf16"),
+    "AVX512_CORE_BF16": ("avx512_bf16",),
+    "AVX512_CORE_VNNI": ("avx512_vnni",),
+    "AVX512_CORE": ("avx512f", "avx512bw", "avx512dq", "avx512vl"),
+    "AVX2_VNNI": ("avx_vnni",),
+    "AVX2": ("avx2",),
+    "AVX": ("avx",),
+    "SSE41": ("sse4_1",),
+}
 
 
 def configure_process(*, threads: int = 1) -> None:
@@ -39,3 +53,26 @@ def _glibc() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None  # another system or C library (musl, say): slower, not wrong
     return library
+
+
+def cpu_level() -> str:
+    """What decides the last bits on a CPU: the level of torch's own kernels, that of oneDNN's, and the maker, which MKL asks.
+
+    Levels that the environment lowers (ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA) are those in force.
+    """
+    maker, flags = _processor()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
+    levels = list(_ONEDNN_LEVELS)
+    allowed = levels[levels.index(limit.upper()) :] if limit.upper() in levels else levels
+    onednn = next((level for level in allowed if flags.issuperset(_ONEDNN_LEVELS[level])), platform.machine())
+    return f"torch {torch.backends.cpu.get_cpu_capability()}, oneDNN {onednn}, {maker}"
+
+
+def _processor() -> tuple[str, set[str]]:
+    """The maker and the flags of the processor, where the system tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or "unknown maker", set()
+    values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    return values.get("vendor_id", platform.machine()), set(values.get("flags", "").split())

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.methods import METHODS, make_learner
 from fscl.data.augment import Variation, varied
 from fscl.data.episode import sample_episode
@@ -30,14 +30,14 @@ from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
-from fscl.nets.fast import placed, trainable_copy
 from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.params import placed, trainable_copy
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
+from tests.cli.test_cli import fscl
 from tests.conftest import noise_pool
+from tests.experiment.test_run import TINY, tiny, toml
 from tests.pretend import Mixed, Pretend, pretended
-from tests.test_cli import fscl
-from tests.test_run import TINY, tiny, toml
 
 POOL = noise_pool(n_classes=12, n_images=8)
 STREAM = sample_stream(POOL, StreamSpec(n_tasks=2, n_way=2, n_shot=2, n_query=3), generator(0, "stream"))
@@ -65,9 +65,9 @@ def base(norm: str = "batch", channels: int = 1, **shape: object) -> Network:
     return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
 
 
-def learner_of(method: str, network: Network, **dials: object) -> ContinualLearner:
-    given = {"steps": 3, "embedding_steps": 2, "views": 2, "generator": GENERATOR, **dials}
-    return make_learner(method, network, seed=0, dials=given if METHODS[method].dials is not None else None)
+def learner_of(method: str, network: Network, **settings: object) -> ContinualLearner:
+    given = {"steps": 3, "embedding_steps": 2, "views": 2, "generator": GENERATOR, **settings}
+    return make_learner(method, network, seed=0, settings=given if METHODS[method].settings is not None else None)
 
 
 def same(there: Tensor, here: Tensor) -> None:
@@ -126,12 +126,12 @@ DIALS = {
 }
 
 
-@pytest.mark.parametrize(("method", "dials"), DIALS.values(), ids=DIALS)
-def test_dials_that_no_method_sets_keep_to_the_device_too(method: str, dials: dict[str, object]):
+@pytest.mark.parametrize(("method", "settings"), DIALS.values(), ids=DIALS)
+def test_settings_that_no_method_sets_keep_to_the_device_too(method: str, settings: dict[str, object]):
     network, answers = base("group"), []
     for device in ("cpu", "cuda"):
         with pretended("cuda"):
-            learner = learner_of(method, network.to(device), **dials)
+            learner = learner_of(method, network.to(device), **settings)
             for number in range(2):
                 learner.learn_task(STREAM.task(POOL, number).support)
             answers.append(learner.predict(POOL.images[:6]))
@@ -159,7 +159,7 @@ def probed(network: Network, pool: ClassPool, probes: dict[str, Probe]) -> tuple
 def test_the_protocol_with_its_probes_and_inspection_gives_the_figures_of_the_cpu(
     device: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("fscl.evaluation.probe.PROBE_DIALS", learner_of("fsw", base()).dials)  # fewer steps
+    monkeypatch.setattr("fscl.evaluation.probe.PROBE_SETTINGS", learner_of("fsw", base()).settings)  # fewer steps
     asked = {"after": (0, 2), "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2}
     probes = {
         how: make_probe(POOL, ProbeSpec.model_validate({**asked, "learn": how}), seed=0)
@@ -326,10 +326,10 @@ def test_devices_are_found_by_name():
 
 def test_the_record_names_device_and_autocast_unless_they_are_as_they_always_were():
     assert not {"device", "autocast"} & tiny().resolved().keys()
-    assert not any("autocast" in dials for dials in tiny().resolved()["dials"].values())
+    assert not any("autocast" in settings for settings in tiny().resolved()["settings"].values())
     there = tiny(device="cuda", autocast=True).resolved()
     assert (there["device"], there["autocast"]) == ("cuda", True)
-    assert there["dials"]["tsc"]["autocast"]
+    assert there["settings"]["tsc"]["autocast"]
     assert make_config(there).resolved() == there
     assert default_workers(tiny(device="mps")) == 1
 

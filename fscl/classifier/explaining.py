@@ -10,7 +10,7 @@ from torch import Tensor
 from fscl.classifier.judging import fair_features, features_of, nearest_mean, scores_of
 from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
-from fscl.continual.base import ContinualLearner
+from fscl.continual.learner import ContinualLearner
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
 

@@ -24,14 +24,14 @@ from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
 from fscl.classifier.pictures import Shape
 from fscl.classifier.rows import Rows
-from fscl.continual.base import ContinualLearner
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.gaussian import GaussianHead, log_density, predictive
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.neighbour import NearestNeighbour
 from fscl.continual.prototypes import Prototypes
 from fscl.errors import MisuseError, StorageError
-from fscl.nets.fast import linear
+from fscl.nets.params import linear
 from fscl.nets.pretrained import PretrainedNetwork
 from fscl.storage import write_bytes, write_json
 
@@ -105,14 +105,14 @@ def export_onnx(
 def _check_can_export(path: Path, learner: ContinualLearner) -> None:
     if path.suffix != ".onnx":
         raise MisuseError(f"an export is named for its format, such as model.onnx, but {path.name!r} is not.")
-    if isinstance(learner, Consolidation) and learner.dials.views != 1:
+    if isinstance(learner, Consolidation) and learner.settings.views != 1:
         raise MisuseError(
-            f"a classifier that looks at {learner.dials.views} views of a picture cannot be one ONNX file; teach it with "
-            'dials={"views": 1}.'
+            f"a classifier that looks at {learner.settings.views} views of a picture cannot be one ONNX file; teach it with "
+            'settings={"views": 1}.'
         )
-    if isinstance(learner, Consolidation) and learner.dials.mirror:
+    if isinstance(learner, Consolidation) and learner.settings.mirror:
         raise MisuseError(
-            "a classifier that looks at a picture both ways cannot be one ONNX file; teach it without the dial mirror."
+            "a classifier that looks at a picture both ways cannot be one ONNX file; teach it without the setting mirror."
         )
     if isinstance(_network_of(learner), Rows):
         raise MisuseError("a classifier of rows of numbers has no extractor to export; export one of pictures.")

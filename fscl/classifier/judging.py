@@ -25,13 +25,13 @@ from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
 from fscl.classifier.knowledge import Judgement
-from fscl.continual.base import ContinualLearner
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.prototypes import Prototypes
 from fscl.errors import MisuseError
-from fscl.nets.fast import class_sums, linear
 from fscl.nets.network import Network
+from fscl.nets.params import class_sums, linear
 
 KNOWN_SHARE = 0.95  # of pictures of known classes shall not be rejected
 MAX_FOLDS = 10
@@ -61,7 +61,7 @@ def features_of(learner: ContinualLearner, images: Tensor) -> Tensor:
 
 def moves(learner: ContinualLearner) -> bool:
     """Whether the embedding has learned from the examples."""
-    return isinstance(learner, Consolidation) and learner.dials.moving_steps > 0
+    return isinstance(learner, Consolidation) and learner.settings.moving_steps > 0
 
 
 def fair_features(base: Network, learner: ContinualLearner, images: Tensor, seen: Tensor) -> Tensor:
@@ -147,8 +147,8 @@ def _held_out(
         return HeldOut(-distances.sqrt(), own, own_scale=True)
     if isinstance(learner, FrozenFeatures) and set(labels.tolist()) == set(range(learner.n_classes)):
         return _by_folds(fresh, features, labels)
-    if isinstance(learner, Consolidation) and learner.dials.objective == "leave_one_out":
-        return HeldOut(-distances / learner.dials.temperature, own, own_scale=True)
+    if isinstance(learner, Consolidation) and learner.settings.objective == "leave_one_out":
+        return HeldOut(-distances / learner.settings.temperature, own, own_scale=True)
     return HeldOut(-distances, own, own_scale=False)
 
 

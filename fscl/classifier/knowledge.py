@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fscl.classifier.labels import Label
-from fscl.continual.base import LearnerState
+from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
 
 CallName = Literal["fit", "learn", "correct", "forget", "rename"]

@@ -29,7 +29,7 @@ class Settings(BaseModel):
 
     base: str | None
     method: str
-    dials: dict[str, Any]
+    settings: dict[str, Any]
     memory_bytes: Count | None
     keep_states: Count | None
     invert: bool

@@ -17,7 +17,7 @@ class Session:
 
     def __init__(self, network: Network, settings: Settings, *, folder: ModelFolder | None = None) -> None:
         self.settings = settings
-        self.teacher = Teacher(network, settings.method, settings.dials, settings.seed, settings.memory_bytes)
+        self.teacher = Teacher(network, settings.method, settings.settings, settings.seed, settings.memory_bytes)
         self.folder = folder
         self.past: list[Knowledge] = []
         self.use(Knowledge())

@@ -14,7 +14,7 @@ from fscl.classifier.knowledge import Event, Judgement, Knowledge
 from fscl.classifier.labels import plain_labels
 from fscl.classifier.manifest import STATE_FILES, StateRecord, record_of, verify
 from fscl.classifier.sheets import ImageStore
-from fscl.continual.base import LearnerState
+from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
 from fscl.errors import DataError, StorageError
 from fscl.storage import load_tensors, read_json, save_tensors, sync_folder, write_json

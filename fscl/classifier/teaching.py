@@ -11,9 +11,9 @@ from fscl.classifier.judging import fair_features, features_of, judge, moves
 from fscl.classifier.knowledge import Event, Judgement, Knowledge, Lesson
 from fscl.classifier.labels import WORDS, Label, plain_labels
 from fscl.classifier.rows import STILL, Rows
-from fscl.continual.base import ContinualLearner
 from fscl.continual.forgetting import renumbered, state_without
 from fscl.continual.frozen import FrozenFeatures
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.methods import find_method, make_learner
 from fscl.data.pool import Examples
@@ -28,7 +28,7 @@ BATCH = 128  # examples in a step, where the lesson itself is not larger
 
 @dataclass(frozen=True)
 class Teacher:
-    """How a classifier learns: a base, a method with its dials, a seed, and a bound on what is stored.
+    """How a classifier learns: a base, a method with its settings, a seed, and a bound on what is stored.
 
     Attributes:
         memory_bytes: of stored examples at most; None for no bound.
@@ -36,25 +36,25 @@ class Teacher:
 
     network: Network
     method: str
-    dials: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     memory_bytes: int | None = None
 
     def fresh(self, *, n_new: int = 0) -> ContinualLearner:
         """A learner that has learned nothing; one that can learn `n_new` examples at once."""
-        if find_method(self.method).dials is None:
-            return make_learner(self.method, self.network, seed=self.seed, dials=dict(self.dials) or None)
+        if find_method(self.method).settings is None:
+            return make_learner(self.method, self.network, seed=self.seed, settings=dict(self.settings) or None)
         bound = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
         still = STILL if isinstance(self.network, Rows) else {}
         quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # room for all of the lesson
-        dials = {**quick, **bound, **self.dials, **still}
+        settings = {**quick, **bound, **self.settings, **still}
         try:
-            return make_learner(self.method, self.network, seed=self.seed, dials=dials)
+            return make_learner(self.method, self.network, seed=self.seed, settings=settings)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise MisuseError(
-                f"dials has {where} = {first['input']!r}: {first['msg']}. `fscl show {self.method}` lists them."
+                f"settings has {where} = {first['input']!r}: {first['msg']}. `fscl show {self.method}` lists them."
             ) from error
 
     def learner(self, knowledge: Knowledge, *, n_new: int = 0) -> ContinualLearner:

@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.base import ContinualLearner, LearnerState, expect_keys, n_bytes
-from fscl.continual.dials import Dials
 from fscl.continual.generator import generate, parameter_counts
+from fscl.continual.learner import ContinualLearner, LearnerState, expect_keys, n_bytes
 from fscl.continual.lost import grown, with_lost
 from fscl.continual.memory import ReplaySet, balanced, memory_for
 from fscl.continual.objectives import head_of_means, leave_one_out
@@ -43,12 +42,15 @@ from fscl.continual.regularisers import (
     tag_gates,
     weighed_anchor,
 )
+from fscl.continual.settings import Dials
 from fscl.continual.shown import Shown
 from fscl.data.augment import view
 from fscl.data.pool import Examples
 from fscl.device import autocast
 from fscl.errors import Divergence
-from fscl.nets.fast import (
+from fscl.nets.network import Network
+from fscl.nets.norm import Statistics
+from fscl.nets.params import (
     Params,
     empty_head,
     frozen_copy,
@@ -58,8 +60,6 @@ from fscl.nets.fast import (
     linear,
     trainable_copy,
 )
-from fscl.nets.network import Network
-from fscl.nets.norm import Statistics
 from fscl.rng import child_seed, generator
 
 MAY_LACK = ("statistics", "lost")  # parts of a state that are there only after some tasks
@@ -73,12 +73,12 @@ class Consolidation(ContinualLearner):
     On a frozen pretrained base there is no embedding to move or to hold: every setting then learns the head alone.
     """
 
-    def __init__(self, network: Network, dials: Dials, *, seed: int, name: str = "consolidation") -> None:
-        self.network = network.randomised(generator(seed, "random-start")) if dials.start == "random" else network
-        self.dials = dials if self.network.params else dials.model_copy(update=HELD_STILL)
+    def __init__(self, network: Network, settings: Dials, *, seed: int, name: str = "consolidation") -> None:
+        self.network = network.randomised(generator(seed, "random-start")) if settings.start == "random" else network
+        self.settings = settings if self.network.params else settings.model_copy(update=HELD_STILL)
         self.seed = seed
         self.name = name
-        self.memory = memory_for(dials)
+        self.memory = memory_for(settings)
         self.n_tasks = 0
         self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
@@ -86,14 +86,14 @@ class Consolidation(ContinualLearner):
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
         self.importance: Params = {}
-        if dials.regulariser not in ("none", "constant"):
+        if settings.regulariser not in ("none", "constant"):
             self.importance = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.weighted: Params = {}  # importance · weights, summed over tasks; for accumulate = "each" alone
-        if dials.accumulate == "each":
+        if settings.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        if dials.memory == "generated" and network.image_size is not None:
-            parameter_counts(dials.generator, network.spec.channels, network.image_size)  # refuses what does not fit
+        if settings.memory == "generated" and network.image_size is not None:
+            parameter_counts(settings.generator, network.spec.channels, network.image_size)  # refuses what does not fit
         self._said: dict[str, float] = {}
 
     @property
@@ -107,38 +107,38 @@ class Consolidation(ContinualLearner):
         rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
         slow_head = grow_head(self.slow_head, n_classes, rows)
         replay = self._replay(support)
-        if self.dials.head_start == "means" and self.dials.objective == "cross_entropy":
+        if self.settings.head_start == "means" and self.settings.objective == "cross_entropy":
             with torch.no_grad():
                 features = self.network.features(replay.x, self.slow, statistics=self._learned_with)
-                slow_head = head_of_means(slow_head, features, replay.y, self.dials.temperature)
+                slow_head = head_of_means(slow_head, features, replay.y, self.settings.temperature)
 
         importance, hold = self._hold(slow_head, support)
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
-        rates = (fast, self.dials.learning_rate), (fast_head, self.dials.rate_of_head)
+        rates = (fast, self.settings.learning_rate), (fast_head, self.settings.rate_of_head)
         groups = [{"params": list(params.values()), "lr": rate} for params, rate in rates]
-        optimiser = torch.optim.Adam(groups, betas=self.dials.betas)
+        optimiser = torch.optim.Adam(groups, betas=self.settings.betas)
         path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()} if self._follows_path else {}
         said: dict[str, float] = {}
         n_moved = 0
-        shown = Shown(self.network, self.dials, replay)
-        for step in range(self.dials.moving_steps):
+        shown = Shown(self.network, self.settings, replay)
+        for step in range(self.settings.moving_steps):
             loss = self._embedding_loss(fast, fast_head, shown)
             if loss is None:
                 break
             said["loss"] = loss.item()
             if not math.isfinite(said["loss"]):
                 raise self._divergence(f"the loss is {said['loss']} at step {step + 1}")
-            if said["loss"] < self.dials.stop_loss:
+            if said["loss"] < self.settings.stop_loss:
                 break
             optimiser.zero_grad()
             loss.backward()
             self._move(optimiser, fast, hold, path, said)
             n_moved = step + 1
         statistics = self._freeze_statistics(replay, fast)
-        if self.dials.objective == "leave_one_out":
+        if self.settings.objective == "leave_one_out":
             known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
             features = self.embed(replay.images, fast, statistics)
-            fast_head = head_of_means(known, features, replay.y, self.dials.temperature, grown(self.lost, n_classes))
+            fast_head = head_of_means(known, features, replay.y, self.settings.temperature, grown(self.lost, n_classes))
         else:
             self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
         self._refuse_divergence(fast, fast_head)
@@ -148,14 +148,14 @@ class Consolidation(ContinualLearner):
 
         # nothing above changed the learner: a task that fails leaves it as it was
         self.fast, self.fast_head, self.statistics = weights, head, statistics
-        if self.dials.slow_rate == 1:
+        if self.settings.slow_rate == 1:
             self.slow, self.slow_head = self.fast, self.fast_head  # one set of weights, kept once
         else:
-            self.slow = interpolate(self.slow, self.fast, self.dials.slow_rate)
-            self.slow_head = interpolate(slow_head, self.fast_head, self.dials.slow_rate)
+            self.slow = interpolate(self.slow, self.fast, self.settings.slow_rate)
+            self.slow_head = interpolate(slow_head, self.fast_head, self.settings.slow_rate)
         self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
         kept = self.memory.add(remembered)
-        if self.dials.objective == "leave_one_out" and self.dials.memory == "shots":
+        if self.settings.objective == "leave_one_out" and self.settings.memory == "shots":
             self.lost = with_lost(grown(self.lost, n_classes), features, replay.y, kept)
         self.n_tasks += 1
 
@@ -180,19 +180,19 @@ class Consolidation(ContinualLearner):
 
     @property
     def _follows_path(self) -> bool:
-        return self.dials.regulariser == "si"
+        return self.settings.regulariser == "si"
 
     def _replay(self, support: Examples) -> ReplaySet:
         both = self.memory.with_new(support)
-        size = len(both) if self.dials.batch_size == "all" else self.dials.batch_size
+        size = len(both) if self.settings.batch_size == "all" else self.settings.batch_size
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        own, whole_classes = torch.unique(support.labels), self.dials.objective == "leave_one_out"
+        own, whole_classes = torch.unique(support.labels), self.settings.objective == "leave_one_out"
         return ReplaySet(x, both.images, both.labels.to(x.device), own, size, whole_classes, order)
 
     def _shown(self, support: Examples) -> Examples:
         """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""
-        room = None if self.dials.batch_size == "all" else self.dials.batch_size
+        room = None if self.settings.batch_size == "all" else self.settings.batch_size
         if room is None or len(support) <= room:
             return support
         kept = balanced(support.labels, None, room)
@@ -201,32 +201,32 @@ class Consolidation(ContinualLearner):
     def embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone."""
         total = None
-        for seen in (images, images.flip(3)) if self.dials.mirror else (images,):
-            for number in range(self.dials.views):
+        for seen in (images, images.flip(3)) if self.settings.mirror else (images,):
+            for number in range(self.settings.views):
                 features = self.network.embed(view(seen, number), params, statistics=statistics)
                 total = features if total is None else total + features
         assert total is not None
-        return total / (self.dials.views * (2 if self.dials.mirror else 1))
+        return total / (self.settings.views * (2 if self.settings.mirror else 1))
 
     def _embedding_loss(self, fast: Params, fast_head: Params, shown: Shown) -> Tensor | None:
         """The loss of one step; None where the shots have nothing to teach the embedding."""
         features_by, y = shown.next()
-        with autocast(self.dials.autocast):
+        with autocast(self.settings.autocast):
             features = features_by(fast, self._learned_with)
         return self._loss(features, y, fast_head)
 
     def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
-        if self.dials.objective == "leave_one_out":
-            return leave_one_out(features, y, self.dials.temperature)
+        if self.settings.objective == "leave_one_out":
+            return leave_one_out(features, y, self.settings.temperature)
         return cross_entropy(linear(head, features), y)
 
     @property
     def _learned_with(self) -> Statistics | None:
         """The statistics that the steps of the embedding use; None for those of the images at hand."""
-        return self.network.statistics if self.dials.statistics == "base" else None
+        return self.network.statistics if self.settings.statistics == "base" else None
 
     def _freeze_statistics(self, replay: ReplaySet, fast: Params) -> Statistics | None:
-        if self.dials.statistics == "base":
+        if self.settings.statistics == "base":
             return self._learned_with
         chosen = replay.batch()
         return self.network.freeze_statistics(replay.x if chosen is None else replay.x[chosen], fast)
@@ -244,7 +244,7 @@ class Consolidation(ContinualLearner):
         if path:
             by_loss = {name: grad.clone() for name, grad in by_loss.items()}
         if hold is not None:
-            pulled = hold.pull(fast, self.dials.strength)
+            pulled = hold.pull(fast, self.settings.strength)
             if not can_be_squared(pulled):
                 raise self._divergence("the penalty pulls harder than Adam can reckon with")
             said["pull_ratio"] = pull_ratio(pulled, by_loss)
@@ -266,12 +266,12 @@ class Consolidation(ContinualLearner):
         n_done: int,
     ) -> None:
         """The steps that are left, of the head alone, on features computed once."""
-        if n_done == self.dials.steps:
+        if n_done == self.settings.steps:
             return
         features = self.embed(replay.images, fast, statistics)
         for tensor in fast.values():
             tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
-        for step in range(n_done, self.dials.steps):
+        for step in range(n_done, self.settings.steps):
             chosen = replay.batch()
             known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
             loss = cross_entropy(linear(fast_head, known), y)
@@ -282,7 +282,7 @@ class Consolidation(ContinualLearner):
 
     def _hold(self, slow_head: Params, support: Examples) -> tuple[Params, Hold | None]:
         """Step 1: importance up to this task, the task's own tags included, and the hold that it gives."""
-        name = self.dials.regulariser
+        name = self.settings.regulariser
         if name == "none":
             return self.importance, None
         if name == "constant":
@@ -295,7 +295,7 @@ class Consolidation(ContinualLearner):
             loss = self._loss(features, shown.labels.to(features.device), slow_head)
             new = {} if loss is None else gradient_sizes(loss, slow)
             tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
-            gates = tag_gates(tags, self.n_tasks + 1, self.dials.gate_slope, self.dials.activity_scale)
+            gates = tag_gates(tags, self.n_tasks + 1, self.settings.gate_slope, self.settings.activity_scale)
             return tags, Hold(gates, self.slow)
         if self.n_tasks == 0:
             return self.importance, None
@@ -312,31 +312,31 @@ class Consolidation(ContinualLearner):
         support: Examples,
     ) -> tuple[Params, Params]:
         """What ewc, si and mas make of the task that was just learned."""
-        dials, support = self.dials, self._shown(support)
+        settings, support = self.settings, self._shown(support)
         x = self.network.to_input(support.images)
-        if dials.regulariser == "ewc":
-            labels, which = support.labels, dials.fisher_labels
+        if settings.regulariser == "ewc":
+            labels, which = support.labels, settings.fisher_labels
             found = fisher_information(self.network, weights, head, x, labels, statistics, which)
-        elif dials.regulariser == "mas":
+        elif settings.regulariser == "mas":
             found = output_sensitivity(self.network, weights, head, x, statistics)
-        elif dials.regulariser == "si":
-            found = path_importance(path, {name: weights[name] - self.slow[name] for name in path}, dials.damping)
+        elif settings.regulariser == "si":
+            found = path_importance(path, {name: weights[name] - self.slow[name] for name in path}, settings.damping)
         else:
             return importance, self.weighted
         if self.weighted:
             found = {name: tensor.clamp_min(0) for name, tensor in found.items()}
-        total = accumulated(importance, found, self.n_tasks, dials.accumulate, dials.decay)
-        weighted = {name: dials.decay * old + found[name] * weights[name] for name, old in self.weighted.items()}
+        total = accumulated(importance, found, self.n_tasks, settings.accumulate, settings.decay)
+        weighted = {name: settings.decay * old + found[name] * weights[name] for name, old in self.weighted.items()}
         return total, weighted
 
     def _to_remember(self, support: Examples) -> Examples:
-        if self.dials.memory == "shots" or self.memory.keeps_nothing:
+        if self.settings.memory == "shots" or self.memory.keeps_nothing:
             return support
         labels = torch.unique(support.labels)
         made = [
             generate(
                 support.images[support.labels == label],
-                self.dials.generator,
+                self.settings.generator,
                 seed=child_seed(self.seed, "generated", int(label), self.n_tasks),
             )
             for label in labels
@@ -352,7 +352,7 @@ class Consolidation(ContinualLearner):
             raise self._divergence("the weights are no longer finite")
 
     def _divergence(self, what: str) -> Divergence:
-        rate, strength = self.dials.learning_rate, self.dials.strength
+        rate, strength = self.settings.learning_rate, self.settings.strength
         held = f" and strength {strength:g}. Lower one of them" if strength else ". Lower it"
         return Divergence(
             f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {rate:g}{held}; the learner is as "

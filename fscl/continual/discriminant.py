@@ -13,8 +13,8 @@ classes (one shot each, say) the answer is the nearest class mean.
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState, expect_keys
 from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.continual.learner import LearnerState, expect_keys
 from fscl.device import exact_device
 from fscl.nets.network import Network
 

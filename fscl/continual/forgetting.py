@@ -7,7 +7,7 @@ covariance, a Gram matrix) cannot unmix them, and has to learn the others again.
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState
+from fscl.continual.learner import LearnerState
 
 BY_EXAMPLE = ({"features", "labels"}, {"memory/images", "memory/labels"})
 BY_CLASS = ("slow_head/", "fast_head/", "lost/")

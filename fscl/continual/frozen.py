@@ -9,11 +9,11 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner, LearnerState, n_bytes
+from fscl.continual.learner import ContinualLearner, LearnerState, n_bytes
 from fscl.data.pool import Examples
 from fscl.device import exact_device
-from fscl.nets.fast import class_sums
 from fscl.nets.network import Network
+from fscl.nets.params import class_sums
 
 ROUNDING = 1e-12  # of a sum of squares: what the rounding of float32 features leaves when there is no spread at all
 

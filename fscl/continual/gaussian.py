@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState, expect_keys
 from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.continual.learner import LearnerState, expect_keys
 from fscl.device import exact_device
 from fscl.nets.network import Network
 

@@ -6,7 +6,7 @@ With them a class's mean is that of all its shots, those lost as the embedding s
 import torch
 from torch import Tensor
 
-from fscl.nets.fast import Params, class_sums
+from fscl.nets.params import Params, class_sums
 
 
 def grown(lost: Params, n_classes: int) -> Params:

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fscl.continual.dials import Dials
+from fscl.continual.settings import Dials
 from fscl.data.pool import Examples
 
 LABEL_BYTES = torch.int64.itemsize
@@ -126,12 +126,12 @@ class ReplayMemory:
         return min((room for room in rooms if room is not None), default=None)
 
 
-def memory_for(dials: Dials) -> ReplayMemory:
-    """An empty memory within the bounds that the dials set."""
-    given = (dials.memory_per_class, dials.memory_images, dials.memory_bytes)
+def memory_for(settings: Dials) -> ReplayMemory:
+    """An empty memory within the bounds that the settings set."""
+    given = (settings.memory_per_class, settings.memory_images, settings.memory_bytes)
     per_class, n_images, n_bytes = (None if bound == "all" else bound for bound in given)
-    if dials.memory == "generated":  # a class that comes again does not leave as many behind again
-        made = dials.generator.images_per_class
+    if settings.memory == "generated":  # a class that comes again does not leave as many behind again
+        made = settings.generator.images_per_class
         per_class = made if per_class is None else min(per_class, made)
     return ReplayMemory(per_class, n_images, n_bytes)
 

@@ -1,6 +1,6 @@
 """The table of methods: what can be compared, by name.
 
-Most rows are settings of one learner (`consolidation.py`); a row with `dials = None` has a file of its own.
+Most rows are settings of one learner (`consolidation.py`); a row with `settings = None` has a file of its own.
 """
 
 import re
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fscl.continual.base import ContinualLearner
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.dials import Dials
 from fscl.continual.discriminant import Discriminant
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.gaussian import GaussianHead
 from fscl.continual.generator import QUICK_GENERATOR
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.neighbour import NearestNeighbour
 from fscl.continual.projection import RandomProjection
 from fscl.continual.prototypes import Prototypes
+from fscl.continual.settings import Dials
 from fscl.errors import MisuseError, unknown_name
 from fscl.nets.network import Network
 
@@ -27,11 +27,11 @@ VARIANT = re.compile(r"[A-Za-z0-9._=-]{1,32}")
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table: a sentence for people, its source, and its dials or the class that it is."""
+    """One row of the table: a sentence for people, its source, and its settings or the class that it is."""
 
     summary: str
     source: str
-    dials: Dials | None
+    settings: Dials | None
     learner: type[FrozenFeatures] | None = None
 
     @property
@@ -155,7 +155,7 @@ METHODS: dict[str, Method] = {
 def find_method(name: str) -> Method:
     """A row of the table, or an error with the nearest name.
 
-    "tsc@k=20" is a variant: the row of `tsc`, under a name of its own so that its dials can be set apart.
+    "tsc@k=20" is a variant: the row of `tsc`, under a name of its own so that its settings can be set apart.
     """
     row, _, label = name.partition("@")
     if row not in METHODS:
@@ -167,26 +167,28 @@ def find_method(name: str) -> Method:
     return METHODS[row]
 
 
-def with_changes(dials: Dials, given: Dials) -> Dials:
-    """`dials` with those that were set in `given`; of the generator likewise only what was set."""
+def with_changes(settings: Dials, given: Dials) -> Dials:
+    """`settings` with those that were set in `given`; of the generator likewise only what was set."""
     changes = {key: getattr(given, key) for key in given.model_fields_set}
     if "generator" in changes:
         inner = {key: getattr(given.generator, key) for key in given.generator.model_fields_set}
-        changes["generator"] = dials.generator.model_copy(update=inner)
-    return dials.model_copy(update=changes)
+        changes["generator"] = settings.generator.model_copy(update=inner)
+    return settings.model_copy(update=changes)
 
 
-def make_learner(name: str, network: Network, *, seed: int, dials: Mapping[str, Any] | None = None) -> ContinualLearner:
-    """A fresh learner by name, with some of its dials set otherwise.
+def make_learner(
+    name: str, network: Network, *, seed: int, settings: Mapping[str, Any] | None = None
+) -> ContinualLearner:
+    """A fresh learner by name, with some of its settings set otherwise.
 
     Learners with the same seed draw the same new head rows, so that methods are compared on common random numbers.
     """
     method = find_method(name)
-    if method.dials is not None:
-        chosen = with_changes(method.dials, Dials.model_validate(dials or {}))
+    if method.settings is not None:
+        chosen = with_changes(method.settings, Dials.model_validate(settings or {}))
         return Consolidation(network, chosen, seed=seed, name=name)
-    if dials:
-        raise MisuseError(f"method {name!r} has no dials, but got {', '.join(dials)}.")
+    if settings:
+        raise MisuseError(f"method {name!r} has no settings, but got {', '.join(settings)}.")
     if method.learner is None:
-        raise MisuseError(f"method {name!r} has neither dials nor a learner; its row in METHODS needs one of them.")
+        raise MisuseError(f"method {name!r} has neither settings nor a learner; its row in METHODS needs one of them.")
     return RandomProjection(network, seed) if method.learner is RandomProjection else method.learner(network)

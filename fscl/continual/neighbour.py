@@ -7,8 +7,8 @@ grows with the number of shots, where class means grow with the number of classe
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState, expect_keys, n_bytes
 from fscl.continual.frozen import FrozenFeatures, copied
+from fscl.continual.learner import LearnerState, expect_keys, n_bytes
 from fscl.nets.network import Network
 
 

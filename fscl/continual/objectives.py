@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.nets.fast import Params, class_sums
+from fscl.nets.params import Params, class_sums
 
 
 def leave_one_out(features: Tensor, labels: Tensor, temperature: float) -> Tensor | None:

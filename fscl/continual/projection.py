@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, relu
 
-from fscl.continual.base import LearnerState, expect_keys
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, exact, no_classes
+from fscl.continual.learner import LearnerState, expect_keys
 from fscl.device import exact_device
 from fscl.nets.network import Network
 from fscl.rng import generator

@@ -7,8 +7,8 @@ meta-trained embedding: Snell et al. 2017). Costs one pass over the shots, and k
 import torch
 from torch import Tensor
 
-from fscl.continual.base import LearnerState, expect_keys
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, no_classes
+from fscl.continual.learner import LearnerState, expect_keys
 from fscl.nets.network import Network
 
 

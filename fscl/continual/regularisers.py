@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from fscl.nets.fast import Params, linear, trainable_copy
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, linear, trainable_copy
 
 RegulariserName = Literal["none", "constant", "tagging", "ewc", "si", "mas"]
 ActivityScale = Literal["raw", "layer"]

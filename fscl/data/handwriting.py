@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 _KNOTS = 9  # control points of a stroke
 _MAX_STROKES = 4
-_DIALS = 13  # what a hand does in its own way: see `_execute`
+_SETTINGS = 13  # what a hand does in its own way: see `_execute`
 _WAVES = np.cos(np.pi * np.outer([1, 2, 3], np.linspace(0, 1, _KNOTS))) / [[1], [1.3], [2]]  # how a stroke wobbles
 _PEN = 0.030  # mean radius of the pen, in image sides
 _MARGIN = 0.06  # kept free of ink at every border, in image sides
@@ -55,7 +55,7 @@ def draw_alphabet(index: int, *, n_characters: int, n_drawings: int, size: int, 
     """Drawings (n_characters · n_drawings, size, size) of one alphabet, uint8, ink = 255; drawing i is by hand i."""
     alphabet = _invent_alphabet(numpy_generator(seed, "glyphs", "alphabet", index))
     characters = _invent_characters(alphabet, n_characters, numpy_generator(seed, "glyphs", "characters", index))
-    hands = numpy_generator(seed, "glyphs", "hands", index).standard_normal((n_drawings, _DIALS))
+    hands = numpy_generator(seed, "glyphs", "hands", index).standard_normal((n_drawings, _SETTINGS))
     points, pens = [], []
     for number, strokes in enumerate(characters):
         knots, pen = _execute(strokes, hands, numpy_generator(seed, "glyphs", "drawings", index, number))
@@ -185,14 +185,14 @@ def _invent_characters(alphabet: _Alphabet, n_characters: int, random: np.random
 
 def _execute(strokes: Array, hands: Array, random: np.random.Generator) -> tuple[Array, Array]:
     """Control points (n_drawings, n_strokes, knots, 2) in image sides, and pen radii, of one drawing by each hand."""
-    noise = random.standard_normal((len(hands), _DIALS + _MAX_STROKES * (4 + 2 * len(_WAVES))))
+    noise = random.standard_normal((len(hands), _SETTINGS + _MAX_STROKES * (4 + 2 * len(_WAVES))))
     n = len(strokes)
 
-    def dial(column: int, spread: tuple[float, float]) -> Array:
+    def setting(column: int, spread: tuple[float, float]) -> Array:
         return np.asarray(spread[0] * hands[:, column] + spread[1] * noise[:, column])[:, None, None]
 
     # Each stroke by itself: turned, stretched, moved and wobbling.
-    own = noise[:, _DIALS:].reshape(len(hands), _MAX_STROKES, -1)[:, :n]
+    own = noise[:, _SETTINGS:].reshape(len(hands), _MAX_STROKES, -1)[:, :n]
     knots = strokes[None] - 0.5
     middle = knots.mean(2, keepdims=True)
     turn = _STROKE_TURN * own[:, :, 0, None, None]
@@ -205,14 +205,14 @@ def _execute(strokes: Array, hands: Array, random: np.random.Generator) -> tuple
     # The character as a whole: bent, slanted, stretched, turned and moved.
     x, y = knots[..., 0], knots[..., 1]
     x, y = (
-        x + dial(0, _WARP) * 2 * x * y + dial(1, _WARP) * (y * y - 0.1) + dial(2, _WARP) * (x * x - 0.1),
-        y + dial(3, _WARP) * 2 * x * y + dial(4, _WARP) * (x * x - 0.1) + dial(5, _WARP) * (y * y - 0.1),
+        x + setting(0, _WARP) * 2 * x * y + setting(1, _WARP) * (y * y - 0.1) + setting(2, _WARP) * (x * x - 0.1),
+        y + setting(3, _WARP) * 2 * x * y + setting(4, _WARP) * (x * x - 0.1) + setting(5, _WARP) * (y * y - 0.1),
     )
-    x = (x + dial(6, _SLANT) * y) * np.exp(dial(7, _STRETCH))
-    y = y * np.exp(dial(8, _STRETCH))
-    cosine, sine = np.cos(dial(9, _TURN)), np.sin(dial(9, _TURN))
-    x, y = cosine * x - sine * y + dial(10, _SHIFT), sine * x + cosine * y + dial(11, _SHIFT)
-    return 0.5 + _BODY * np.stack([x, y], -1), _PEN * np.exp(dial(12, _PRESS)[:, 0, 0])
+    x = (x + setting(6, _SLANT) * y) * np.exp(setting(7, _STRETCH))
+    y = y * np.exp(setting(8, _STRETCH))
+    cosine, sine = np.cos(setting(9, _TURN)), np.sin(setting(9, _TURN))
+    x, y = cosine * x - sine * y + setting(10, _SHIFT), sine * x + cosine * y + setting(11, _SHIFT)
+    return 0.5 + _BODY * np.stack([x, y], -1), _PEN * np.exp(setting(12, _PRESS)[:, 0, 0])
 
 
 def _along(knots: Array, roundness: float, n_points: int) -> Array:

@@ -72,7 +72,7 @@ class StreamSpec(BaseModel):
         return {key: value for key, value in content.items() if key not in later}
 
     @model_validator(mode="after")
-    def _mixed_dials_need_mixed(self) -> "StreamSpec":
+    def _mixed_settings_need_mixed(self) -> "StreamSpec":
         if self.setting != "mixed" and (self.class_change_interval != 1 or self.overwrite):
             raise ValueError(
                 f"class_change_interval and overwrite need setting = 'mixed', but setting is {self.setting!r}"

@@ -23,17 +23,17 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.base import ContinualLearner
 from fscl.continual.consolidation import Consolidation
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.objectives import head_of_means
 from fscl.continual.regularisers import constant_gates, fisher_information, tag_gates
 from fscl.data.episode import Episode
 from fscl.data.pool import Examples
 from fscl.data.stream import Task
 from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Measure, Penalties
-from fscl.nets.fast import Params, class_sums, linear
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, class_sums, linear
 
 MAX_IMAGES = 300  # of a task that are looked at
 N_BINS = 50
@@ -159,10 +159,10 @@ def fisher_along_task(learner: Consolidation, task: Task, steps: Sequence[int]) 
     points: list[FisherPoint] = []
     if not learner.network.params:
         return ()  # a frozen base has no weights whose information could be taken
-    for step in sorted({min(step, learner.dials.steps) for step in steps}):
+    for step in sorted({min(step, learner.settings.steps) for step in steps}):
         # a copy is not checked, so that 0 steps can be had; what would be remembered has no part in the first task
-        dials = learner.dials.model_copy(update={"steps": step, "memory": "shots"})
-        fresh = Consolidation(learner.network, dials, seed=learner.seed, name=learner.name)
+        settings = learner.settings.model_copy(update={"steps": step, "memory": "shots"})
+        fresh = Consolidation(learner.network, settings, seed=learner.seed, name=learner.name)
         fresh.learn_task(task.support)
         shots, test = (
             fisher_reading(fresh.network, fresh.fast, fresh.fast_head, examples, fresh.statistics)
@@ -208,17 +208,17 @@ def held(learner: Consolidation) -> Penalties | None:
 
     For tagging it is the gate δ with which the last task was learned; for the others the importance that the next one meets.
     """
-    dials = learner.dials
-    if dials.regulariser not in MEASURES or learner.n_tasks == 0:
+    settings = learner.settings
+    if settings.regulariser not in MEASURES or learner.n_tasks == 0:
         return None
     values = learner.importance
-    if dials.regulariser == "constant":
+    if settings.regulariser == "constant":
         values = constant_gates(learner.slow)
-    if dials.regulariser == "tagging":
-        values = tag_gates(values, learner.n_tasks, dials.gate_slope, dials.activity_scale)
+    if settings.regulariser == "tagging":
+        values = tag_gates(values, learner.n_tasks, settings.gate_slope, settings.activity_scale)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in values.values()):
         return None
-    return histogram(values, MEASURES[dials.regulariser], learner.n_tasks, dials.strength)
+    return histogram(values, MEASURES[settings.regulariser], learner.n_tasks, settings.strength)
 
 
 def histogram(values: Mapping[str, Tensor], measure: Measure, after: int, strength: float) -> Penalties:

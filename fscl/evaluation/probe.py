@@ -22,14 +22,14 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.dials import Dials
+from fscl.continual.settings import Dials
 from fscl.data.pool import ClassPool, Examples
-from fscl.nets.fast import empty_head, grow_head
 from fscl.nets.network import Network
+from fscl.nets.params import empty_head, grow_head
 from fscl.rng import child_seed, generator
 from fscl.storage import tensor_digest
 
-PROBE_DIALS = Dials(slow_rate=0.0, embedding_steps=100, steps=500)  # what "network" does to each problem
+PROBE_SETTINGS = Dials(slow_rate=0.0, embedding_steps=100, steps=500)  # what "network" does to each problem
 
 
 class ProbeSpec(BaseModel):
@@ -118,8 +118,8 @@ class Probe:
         columns = x.transpose(1, 2).contiguous()  # in this order the products are several times faster
         rows_of_shots = x / x.shape[1]  # each head learns by the mean loss of its own problem
         right = one_hot(torch.arange(spec.n_way).repeat_interleave(spec.n_shot)).T.to(x)
-        optimiser = torch.optim.Adam([head], lr=PROBE_DIALS.learning_rate, betas=PROBE_DIALS.betas, fused=True)
-        for _ in range(PROBE_DIALS.steps):
+        optimiser = torch.optim.Adam([head], lr=PROBE_SETTINGS.learning_rate, betas=PROBE_SETTINGS.betas, fused=True)
+        for _ in range(PROBE_SETTINGS.steps):
             head.grad = torch.bmm(torch.bmm(head, columns).softmax(1) - right, rows_of_shots)
             optimiser.step()
         answers = torch.bmm(head, queries.transpose(1, 2)).argmax(1).cpu()
@@ -127,7 +127,7 @@ class Probe:
 
     def _learned_by_the_network(self, network: Network, number: int) -> float:
         classes, labels = self.problems[number], torch.arange(self.spec.n_way)
-        learner = Consolidation(network, PROBE_DIALS, seed=child_seed(self.seed, "probe", number), name="probe")
+        learner = Consolidation(network, PROBE_SETTINGS, seed=child_seed(self.seed, "probe", number), name="probe")
         learner.learn_task(Examples(self.shots[classes].flatten(0, 1), labels.repeat_interleave(self.spec.n_shot)))
         answers = learner.predict(self.queries[classes].flatten(0, 1)).argmax(1).cpu()
         return float((answers == labels.repeat_interleave(self.spec.n_query)).double().mean())

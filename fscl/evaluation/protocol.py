@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fscl.continual.base import ContinualLearner
+from fscl.continual.learner import ContinualLearner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.evaluation.metrics import Matrix

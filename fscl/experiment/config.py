@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscl.continual.dials import Dials
 from fscl.continual.methods import METHODS, find_method, with_changes
+from fscl.continual.settings import Dials
 from fscl.data.sets import FSCIL, DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
@@ -45,13 +45,13 @@ def _known_method(name: str) -> str:
     return name
 
 
-def _has_dials(name: str) -> str:
-    known = ["all", *(method for method, row in METHODS.items() if row.dials is not None)]
+def _has_settings(name: str) -> str:
+    known = ["all", *(method for method, row in METHODS.items() if row.settings is not None)]
     row = name.partition("@")[0]
     if row in METHODS and row not in known:
-        raise ValueError(f"method {row!r} has no dials.")
+        raise ValueError(f"method {row!r} has no settings.")
     if row not in known:
-        raise ValueError(str(unknown_name("method with dials", row, known)))
+        raise ValueError(str(unknown_name("method with settings", row, known)))
     return name if name == "all" else _known_method(name)
 
 
@@ -99,7 +99,7 @@ class RunConfig(_Section):
     """What to compare, on how many sequences, drawn from which side.
 
     Attributes:
-        methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for dials of its own.
+        methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for settings of its own.
         preset: "paper" takes every step; in "quick" the embedding stands still for the rest of a task once its cross-entropy
             is below QUICK_STOP_LOSS, and the head learns on.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
@@ -142,7 +142,7 @@ class Config(_Section):
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
     inspect: InspectSpec | None = None
-    dials: dict[Annotated[str, AfterValidator(_has_dials)], Dials] = {}
+    settings: dict[Annotated[str, AfterValidator(_has_settings)], Dials] = {}
 
     @model_validator(mode="after")
     def _base_data_has_a_use(self) -> "Config":
@@ -192,31 +192,31 @@ class Config(_Section):
         """What the base is trained on."""
         return self.data if self.base_data is None else self.base_data
 
-    def dials_of(self, method: str) -> Dials | None:
-        """The dials of a method here: its row of the table < the preset < `dials.all` < `dials.<method>`.
+    def settings_of(self, method: str) -> Dials | None:
+        """The settings of a method here: its row of the table < the preset < `settings.all` < `settings.<method>`.
 
         As in the TSC paper, new instances of known classes are learned without replay, unless replay is what the method is.
-        A variant such as tsc@k=20 has the dials of tsc here, and then its own.
+        A variant such as tsc@k=20 has the settings of tsc here, and then its own.
         """
-        dials, row = find_method(method).dials, method.partition("@")[0]
-        if dials is None:
+        settings, row = find_method(method).settings, method.partition("@")[0]
+        if settings is None:
             return None
-        if self.run.preset == "quick" and dials.objective == "cross_entropy":
-            dials = dials.model_copy(update={"stop_loss": QUICK_STOP_LOSS})
+        if self.run.preset == "quick" and settings.objective == "cross_entropy":
+            settings = settings.model_copy(update={"stop_loss": QUICK_STOP_LOSS})
         if self.stream.setting == "new_instance" and row not in REPLAY_BY_NATURE:
-            dials = dials.model_copy(update={"memory_per_class": 0})
+            settings = settings.model_copy(update={"memory_per_class": 0})
         if self.autocast:
-            dials = dials.model_copy(update={"autocast": True})
+            settings = settings.model_copy(update={"autocast": True})
         for section in dict.fromkeys(("all", row, method)):
-            given = self.dials.get(section)
+            given = self.settings.get(section)
             if given is not None:
-                dials = with_changes(dials, given)
-        return dials
+                settings = with_changes(settings, given)
+        return settings
 
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
-        content = self.model_dump(mode="json", exclude={"dials"})
-        dials = {method: self.dials_of(method) for method in self.run.methods}
+        content = self.model_dump(mode="json", exclude={"settings"})
+        settings = {method: self.settings_of(method) for method in self.run.methods}
         if self.base_data is None:
             del content["base_data"]  # as in runs from before there was such a key
         for key in ("device", "autocast"):
@@ -224,8 +224,8 @@ class Config(_Section):
                 del content[key]  # likewise
         if self.base.use is not None:
             content["base"] = {"use": self.base.use}
-        content["dials"] = {
-            method: value.model_dump(mode="json") for method, value in dials.items() if value is not None
+        content["settings"] = {
+            method: value.model_dump(mode="json") for method, value in settings.items() if value is not None
         }
         return content
 

@@ -12,8 +12,8 @@ def check_pretrained(config: Config, network: Network, reporter: Reporter) -> No
     """Say what a pretrained base means for a run, and refuse what it cannot serve."""
     if not isinstance(network, PretrainedNetwork):
         return
-    dials = {method: config.dials_of(method) for method in config.run.methods}
-    random = [method for method, settings in dials.items() if settings is not None and settings.start == "random"]
+    settings = {method: config.settings_of(method) for method in config.run.methods}
+    random = [method for method, chosen in settings.items() if chosen is not None and chosen.start == "random"]
     if random:
         raise ConfigError(
             f"{random[0]} starts from random weights, and a pretrained base has none. Leave it out of run.methods."
@@ -26,7 +26,7 @@ def check_pretrained(config: Config, network: Network, reporter: Reporter) -> No
     warning = seen_before(network, config.data.name)
     if warning is not None:
         reporter.warn(warning)
-    moving = [method for method, settings in dials.items() if settings is not None and settings.moving_steps > 0]
+    moving = [method for method, chosen in settings.items() if chosen is not None and chosen.moving_steps > 0]
     if moving and not network.params:
         reporter.warn(
             f"The base is frozen, so the embedding stands still for {', '.join(moving)}: they learn their heads alone, and "

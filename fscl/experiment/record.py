@@ -174,7 +174,7 @@ class RunRecord:
         """Copy from another run the cells of `plan` that would come out the same here; how many there were.
 
         A run that also probed or inspected serves one that does not ask for it, and a method serves another of the same
-        dials: `joint` is `fsw` with β = 0 and k = all.
+        settings: `joint` is `fsw` with β = 0 and k = all.
         """
         about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
         taken = 0
@@ -240,7 +240,7 @@ def _twin(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finish
     if wanted is None or not all(wish is None or wish == there for wish, there in zip(asked, found, strict=True)):
         return None
     known = set(finished)
-    names = [cell.method] if wanted["dials"] is None else [cell.method, *theirs["config"]["dials"]]
+    names = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]
     twins = (Cell(name, cell.sequence) for name in names)
     return next((twin for twin in twins if twin in known and _depends_on(theirs, twin) == wanted), None)
 
@@ -250,12 +250,12 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     config, streams = about["config"], about["streams"]
     if cell.sequence >= len(streams):
         return None
-    # what these decide for the cell is in the dials of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "dials", *WATCHERS)
+    # what these decide for the cell is in the settings of its method, and in the hashes
+    apart = ("name", "run", "stream", "base", "settings", *WATCHERS)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,
-        "dials": config["dials"].get(cell.method),
+        "settings": config["settings"].get(cell.method),
         "versions": {name: about["versions"].get(name) for name in MUST_NOT_MIX},
         "data": about["data"]["hash"],
         "base": about["base"]["hash"],

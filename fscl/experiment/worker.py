@@ -81,12 +81,12 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
     pool = _material(_orders)[0].pool(config.run.split)
     moved, network = _on_device(_orders)
     stream = Stream.load(record.stream_path(cell.sequence))
-    dials = config.dials_of(cell.method)
+    settings = config.settings_of(cell.method)
     learner = make_learner(
         cell.method,
         network,
         seed=child_seed(config.seed, "learner", cell.sequence),
-        dials=None if dials is None else dials.model_dump(),
+        settings=None if settings is None else settings.model_dump(),
     )
     inspector = None
     if config.inspect is not None and isinstance(learner, Consolidation) and cell.sequence == 0:
@@ -101,7 +101,7 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         on_learned=None if inspector is None else inspector.look,
     )
     peak = _peak_memory()
-    if isinstance(learner, Consolidation) and learner.dials.memory == "generated" and cell.sequence == 0:
+    if isinstance(learner, Consolidation) and learner.settings.memory == "generated" and cell.sequence == 0:
         _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
     save_confusions(record.confused_path(cell), worst_confusions(stream, pool, outcome.answers))
     if inspector is not None and isinstance(learner, Consolidation):
@@ -152,16 +152,16 @@ def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassP
 
 def task_work(config: Config, method: str, number: int) -> float:
     """About how many images pass through the network to learn and test one task; a backward pass counts as two."""
-    stream, dials = config.stream, config.dials_of(method)
+    stream, settings = config.stream, config.settings_of(method)
     ways, queries = stream.task_sizes, sum(stream.task_sizes[: number + 1]) * stream.n_query
     shots = ways[number] * stream.shots(number)
-    if dials is None:
+    if settings is None:
         return shots + queries
-    kept = [stream.shots(n) if dials.memory_per_class == "all" else dials.memory_per_class for n in range(number)]
+    kept = [stream.shots(n) if settings.memory_per_class == "all" else settings.memory_per_class for n in range(number)]
     replayed = shots + sum(way * min(stream.shots(n), kept[n]) for n, way in enumerate(ways[:number]))
-    if dials.batch_size != "all":
-        replayed = min(replayed, dials.batch_size)
-    return (3 * dials.moving_steps + 1) * replayed + queries * dials.views
+    if settings.batch_size != "all":
+        replayed = min(replayed, settings.batch_size)
+    return (3 * settings.moving_steps + 1) * replayed + queries * settings.views
 
 
 def _warm_up() -> None:

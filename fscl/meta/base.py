@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fscl.data.episode import Episode
-from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.params import Params
 
 
 class BaseLearner(BaseModel, ABC):

@@ -15,11 +15,11 @@ from torch import Tensor
 from fscl.data.episode import Episode
 from fscl.device import is_autocast
 from fscl.meta.base import BaseLearner
-from fscl.nets.conv4_curvature import Conv4Curvature
 from fscl.nets.curvature import Autograd, Curvature, Scored, join, part
-from fscl.nets.fast import Params, empty_head, grow_head
+from fscl.nets.fast.conv4_curvature import Conv4Curvature
 from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, empty_head, grow_head
 
 Rates = Sequence[Mapping[str, Tensor | float]]
 """For each inner step, the rate of each fast weight."""

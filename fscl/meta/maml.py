@@ -27,9 +27,9 @@ from torch.nn.functional import cross_entropy
 from fscl.data.episode import Episode
 from fscl.meta.inner import InnerLoopLearner, adapt, curvature_of, support_and_query, unrolled_gradient
 from fscl.nets.curvature import HEAD, part, scores
-from fscl.nets.fast import Params, gradient_step, linear
 from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, gradient_step, linear
 
 
 class Maml(InnerLoopLearner):

@@ -40,8 +40,8 @@ from fscl.meta.inner import (
     with_statistics,
 )
 from fscl.nets.curvature import Scored, part, scores
-from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.params import Params
 
 PER_STEP, RATE = "per-step/", "rate/"
 LEAST_SHARE = 0.03  # of an equal share: what an early step keeps of the multi-step loss

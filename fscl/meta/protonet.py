@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
 from fscl.meta.base import EmbeddingLearner
-from fscl.nets.fast import Params, class_sums
 from fscl.nets.network import Network, NetworkSpec, init_params
+from fscl.nets.params import Params, class_sums
 
 
 class ProtoNet(EmbeddingLearner):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fscl.errors import RunError
-from fscl.nets.fast import Params, frozen_copy, in_layout, placed, trainable_copy
+from fscl.nets.params import Params, frozen_copy, in_layout, placed, trainable_copy
 from fscl.storage import load_tensors, save_tensors
 
 

@@ -18,8 +18,8 @@ from torch.nn.functional import cross_entropy, linear, normalize
 from fscl.data.episode import Episode
 from fscl.meta.base import EmbeddingLearner
 from fscl.meta.protonet import prototype_scores
-from fscl.nets.fast import Params
 from fscl.nets.network import Network, NetworkSpec, init_params
+from fscl.nets.params import Params
 
 CLASSES = "classes/"  # rows of the classifier of training classes
 

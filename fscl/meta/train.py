@@ -24,8 +24,8 @@ from fscl.errors import ConfigError, Divergence, Interrupted
 from fscl.meta.base import BaseLearner, EmbeddingLearner
 from fscl.meta.state import State
 from fscl.meta.team import Team
-from fscl.nets.fast import Params, frozen_copy, interpolate, placed
 from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.params import Params, frozen_copy, interpolate, placed
 from fscl.rng import generator
 from fscl.storage import tensor_digest
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fscl.nets.fast.patches import Patches, batch_moments, first_block, group_moments
 from fscl.nets.norm import BatchNorm, GroupNorm, NormName, Statistics, make_norm
-from fscl.nets.patches import Patches, batch_moments, first_block, group_moments
 
 
 class Conv4(nn.Module):

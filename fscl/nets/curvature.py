@@ -1,7 +1,7 @@
 """Gradients and Hessian-vector products of the cross-entropy: what second-order meta-learning is made of.
 
 A gradient step θ' = θ - α g(θ) passes a cotangent v back as v - α H(θ) v. `Autograd` finds both for any network by letting
-torch differentiate twice; `fscl.nets.conv4_curvature` does the same for Conv-4 by hand, in about half the time and memory.
+torch differentiate twice; `fscl.nets.fast.conv4_curvature` does the same for Conv-4 by hand, in half the time and memory.
 """
 
 from abc import ABC, abstractmethod
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.nets.fast import Params, linear
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, linear
 
 HEAD = "head/"
 

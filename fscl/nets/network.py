@@ -26,9 +26,9 @@ from torch.func import functional_call
 from fscl.device import is_autocast
 from fscl.errors import DataError, StorageError
 from fscl.nets.conv4 import Conv4
-from fscl.nets.fast import Params, in_layout, placed
+from fscl.nets.fast.patches import Patches, cut
 from fscl.nets.norm import BatchNorm, NormName, Statistics
-from fscl.nets.patches import Patches, cut
+from fscl.nets.params import Params, in_layout, placed
 from fscl.nets.resnet import ResNet18
 from fscl.nets.resnet12 import ResNet12
 from fscl.nets.work import current_work

@@ -26,9 +26,9 @@ from torch.func import functional_call
 
 from fscl.device import is_autocast
 from fscl.errors import DataError, MisuseError
-from fscl.nets.fast import Params, frozen_copy, in_layout, placed
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
+from fscl.nets.params import Params, frozen_copy, in_layout, placed
 from fscl.nets.work import current_work
 from fscl.storage import save_tensors, tensor_digest
 

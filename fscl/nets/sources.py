@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from fscl.errors import MisuseError, StorageError, UnknownName, suggestion
 from fscl.nets import efficientnet_lite
-from fscl.nets.fast import frozen_copy, in_layout
 from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.params import frozen_copy, in_layout
 from fscl.nets.pretrained import PretrainedNetwork, PretrainedSpec, pretrained_base
 from fscl.storage import load_tensors
 

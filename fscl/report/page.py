@@ -77,12 +77,12 @@ class DrawnFigure:
 
 @dataclass(frozen=True)
 class MethodNote:
-    """A method in words: what it is, where it comes from, and the dials that differ from its row of the table."""
+    """A method in words: what it is, where it comes from, and the settings that differ from its row of the table."""
 
     name: str
     summary: str
     source: str
-    dials: str
+    settings: str
 
 
 def write_report(record: RunRecord, out: Path | None = None) -> Path:
@@ -217,16 +217,16 @@ def _pictures(results: Results) -> dict[str, list[tuple[Confusion, Markup]]]:
 
 
 def _note(results: Results, name: str) -> MethodNote:
-    method, dials = METHODS.get(name.partition("@")[0]), results.about["config"]["dials"].get(name, {})
+    method, settings = METHODS.get(name.partition("@")[0]), results.about["config"]["settings"].get(name, {})
     if method is None:
-        return MethodNote(name, "Not a method of this fscl.", "", _dials(dials))
-    usual = {} if method.dials is None else method.dials.model_dump(mode="json")
-    changed = {key: value for key, value in dials.items() if key not in usual or usual[key] != value}
-    return MethodNote(name, method.summary, method.source, _dials(changed))
+        return MethodNote(name, "Not a method of this fscl.", "", _settings(settings))
+    usual = {} if method.settings is None else method.settings.model_dump(mode="json")
+    changed = {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
+    return MethodNote(name, method.summary, method.source, _settings(changed))
 
 
-def _dials(dials: dict[str, Any]) -> str:
-    return ", ".join(f"{key} = {_toml(value)}" for key, value in dials.items())
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{key} = {_toml(value)}" for key, value in settings.items())
 
 
 def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -90,7 +90,7 @@ PAPER = (
         ABLATION_FIGURES,
         judged=False,  # by `quick`, which flatters β = 1
     ),
-    PaperTable("omniglot-choice", "Other settings, one dial at a time: validation classes, MAML base", {}),
+    PaperTable("omniglot-choice", "Other settings, one setting at a time: validation classes, MAML base", {}),
     PaperTable(
         "omniglot-strengths", "Ten times the strength of the classic regularisers: validation classes, MAML base", {}
     ),

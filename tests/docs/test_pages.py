@@ -1,0 +1,116 @@
+"""What the documentation says is what the library does."""
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fscl.continual.learner import ContinualLearner
+from fscl.continual.methods import METHODS
+from fscl.data.sets import DATA_SETS
+from fscl.experiment.config import make_config, shipped_configs
+from fscl.meta.shipped import load_base_with_details, shipped_bases
+from fscl.nets.network import Network
+from tests.conftest import ROOT
+from tests.continual.test_contract import CONTRACT, base
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
+    (block,) = python_blocks("README.md")
+    exec(compile(block, "README.md", "exec"), {})
+    curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    assert len(curve) == 4
+    assert curve[-1] > 0.75  # chance is 0.05
+
+
+def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
+    (block,) = python_blocks("docs/evaluation.md")
+    exec(compile(block, "evaluation.md", "exec"), {})
+    assert -0.2 < float(capsys.readouterr().out) < 0
+
+
+def test_the_configuration_of_the_data_page_is_valid():
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)
+    config = make_config(tomllib.loads(block))
+    assert (config.base_side.name, config.data.name, config.data.image_size) == ("mini-imagenet", "cub", 64)
+
+
+def test_the_examples_of_the_page_on_pretrained_features_hold(capsys: pytest.CaptureFixture[str]):
+    _, block = python_blocks("docs/pretrained.md")  # the first needs weights that may not be here
+    exec(compile(block, "pretrained.md", "exec"), {})
+    curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    assert len(curve) == 2
+    assert curve[0] > 0.4  # of a random module; chance is 0.2
+    (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "pretrained.md").read_text(), re.DOTALL)
+    assert make_config(tomllib.loads(toml)).base.use == "efficientnet_lite0"
+
+
+def test_the_data_page_lists_every_data_set():
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
+    assert rows == list(DATA_SETS)
+
+
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
+def test_the_example_of_adding_a_method_keeps_the_contract(
+    check: Callable[[str, Network], None], monkeypatch: pytest.MonkeyPatch
+):
+    names: dict[str, type[ContinualLearner]] = {}
+    exec(compile(python_blocks("docs/adding-a-method.md")[1], "adding-a-method.md", "exec"), names)
+    example = names["NearestExample"]
+    monkeypatch.setattr("tests.continual.test_contract.fresh", lambda method, network, **settings: example(network))
+    check("the example", base("batch"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_architecture_page_lists_the_table_of_methods():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for name, method in METHODS.items():
+        if method.settings is not None:
+            beta, k = f"{method.settings.slow_rate:g}", method.settings.embedding_steps
+            assert f"| {name} | {beta} | {k} | " in text, name
+        else:
+            assert f"`{name}`" in text
+
+
+def test_every_shipped_configuration_is_named_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    for name in shipped_configs():
+        assert f"`{name}`" in text, name
+
+
+def test_the_card_of_the_shipped_bases_says_what_the_files_say():
+    folder = ROOT / "fscl" / "meta" / "weights"
+    card = (folder / "README.md").read_text()
+    for name, path in shipped_bases().items():
+        assert path.stat().st_size < 2_000_000
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| `{name}` |")]
+        _, about = load_base_with_details(name)
+        assert f"`fscl train {about['config']}`" in row
+        assert f"{100 * about['validation_accuracy']:.2f} %" in row
+        for test in about["test"]:
+            figure = f"{test['shape']}: {100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
+            assert figure in row, figure
+        assert about["licence"] == "MIT"
+
+
+def test_every_public_name_can_be_imported():
+    import fscl
+
+    for name in fscl.__all__:
+        assert getattr(fscl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fscl.nothing

@@ -1,0 +1,131 @@
+"""The probe: fresh few-shot problems, learned from where the learner stands, without touching it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import fscl.evaluation.probe as probe_module
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.methods import make_learner
+from fscl.data.pool import ClassPool
+from fscl.data.stream import StreamSpec, sample_stream
+from fscl.errors import DataError
+from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
+from fscl.evaluation.protocol import evaluate_stream
+from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.params import empty_head, grow_head, linear, trainable_copy
+from fscl.rng import generator
+
+SPEC = ProbeSpec(after=(0, 2), n_episodes=6, n_way=3, n_shot=2, n_query=4, n_classes=5)
+
+
+def base(norm: str = "group") -> Network:
+    return init_network(NetworkSpec.model_validate({"norm": norm, "width": 8, "image_size": 16}), generator(0, "base"))
+
+
+@pytest.fixture(scope="module")
+def probe(small_pool: ClassPool) -> Probe:
+    return make_probe(small_pool, SPEC, seed=3)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_class_means_answer_as_they_do_one_problem_at_a_time(norm: str, probe: Probe):
+    network = base(norm)
+    statistics = network.freeze_statistics(network.to_input(probe.shots.flatten(0, 1)))
+    expected = []
+    for classes in probe.problems.tolist():
+        means = torch.stack([network.embed(probe.shots[c], statistics=statistics).mean(0) for c in classes])
+        right = [
+            torch.cdist(network.embed(probe.queries[c], statistics=statistics), means).argmin(1) == place
+            for place, c in enumerate(classes)
+        ]
+        expected.append(torch.stack(right).double().mean().item())
+    assert probe.accuracies(network) == pytest.approx(expected)
+    assert min(expected) > 0
+
+
+def test_heads_that_learn_side_by_side_learn_as_if_alone(probe: Probe, monkeypatch: pytest.MonkeyPatch):
+    quick = probe_module.PROBE_SETTINGS.model_copy(update={"steps": 20, "learning_rate": 1e-2})
+    monkeypatch.setattr(probe_module, "PROBE_SETTINGS", quick)
+    network, heads = base(), replace(probe, spec=SPEC.model_copy(update={"learn": "head"}))
+    found = heads.accuracies(network)
+    labels = torch.arange(3).repeat_interleave(2)
+    for classes, share in zip(probe.problems, found, strict=True):
+        head = trainable_copy(
+            grow_head(empty_head(network.n_features), 3, [generator(3, "probe-row", i) for i in range(3)])
+        )
+        features = network.embed(probe.shots[classes].flatten(0, 1))
+        optimiser = torch.optim.Adam(list(head.values()), lr=1e-2, betas=(0.5, 0.999))
+        for _ in range(20):
+            optimiser.zero_grad()
+            cross_entropy(linear(head, features), labels).backward()
+            optimiser.step()
+        answers = linear(head, network.embed(probe.queries[classes].flatten(0, 1))).argmax(1)
+        assert share == pytest.approx((answers == torch.arange(3).repeat_interleave(4)).double().mean().item())
+
+
+def test_the_paper_s_way_moves_a_copy_of_the_network(probe: Probe, monkeypatch: pytest.MonkeyPatch):
+    quick = probe_module.PROBE_SETTINGS.model_copy(update={"steps": 6, "embedding_steps": 3})
+    monkeypatch.setattr(probe_module, "PROBE_SETTINGS", quick)
+    network = base()
+    before = {name: tensor.clone() for name, tensor in network.params.items()}
+    found = replace(probe, spec=SPEC.model_copy(update={"learn": "network"})).accuracies(network)
+    assert len(found) == SPEC.n_episodes
+    assert all(torch.equal(network.params[name], before[name]) for name in before)
+
+
+def test_the_same_problems_are_met_by_everyone_and_shots_are_never_queries(small_pool: ClassPool, probe: Probe):
+    again = make_probe(small_pool, SPEC, seed=3)
+    assert torch.equal(again.problems, probe.problems)
+    assert torch.equal(again.shots, probe.shots)
+    assert not torch.equal(make_probe(small_pool, SPEC, seed=4).problems, probe.problems)
+    for shots, queries in zip(probe.shots, probe.queries, strict=True):
+        assert not any(torch.equal(shot, query) for shot in shots for query in queries)
+    assert all(len(set(classes)) == SPEC.n_way for classes in probe.problems.tolist())
+
+
+def test_a_query_does_not_influence_another(probe: Probe):
+    network = base("batch")
+    other = probe.queries.clone()
+    other[:, 1:] = 255 - other[:, 1:]
+    one, changed = (replace(probe, queries=queries)._features(network)[1][:, 0] for queries in (probe.queries, other))
+    torch.testing.assert_close(one, changed)
+
+
+def test_weights_that_were_probed_before_are_not_probed_again(probe: Probe, monkeypatch: pytest.MonkeyPatch):
+    fresh = replace(probe)
+    first = fresh.accuracies(base())
+    monkeypatch.setattr(Probe, "_measure", lambda *_: pytest.fail("measured again"))
+    assert fresh.accuracies(base()) == first
+    other = replace(base(), params={name: tensor + 1 for name, tensor in base().params.items()})
+    with pytest.raises(pytest.fail.Exception, match="measured again"):
+        fresh.accuracies(other)
+
+
+def test_classes_can_be_left_out_and_too_few_are_an_error(small_pool: ClassPool):
+    kept = make_probe(small_pool, SPEC, seed=0, without=small_pool.class_names[4:])
+    assert len(kept.shots) == 4  # fewer than n_classes: all of them
+    images = {image.numpy().tobytes() for index in range(4) for image in small_pool.of_class(index)}
+    assert all(image.numpy().tobytes() in images for image in kept.shots.flatten(0, 1))
+    with pytest.raises(DataError, match="a probe of 3 ways needs 3 classes"):
+        make_probe(small_pool, SPEC, seed=0, without=small_pool.class_names[2:])
+
+
+def test_a_stream_is_probed_where_it_was_asked_from_the_slow_weights(small_pool: ClassPool, probe: Probe):
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
+    settings = {"steps": 6, "embedding_steps": 6, "learning_rate": 2e-2, "slow_rate": 0.5}
+    learner, plain = (make_learner("fsw", base(), seed=0, settings=settings) for _ in range(2))
+    result = evaluate_stream(learner, stream, small_pool, probes={"novel": probe})
+    without = evaluate_stream(plain, stream, small_pool)
+    assert isinstance(learner, Consolidation)
+    assert result.probes["novel"].keys() == {0, 2}
+    assert result.probes["novel"][0] == probe.accuracies(base())
+    assert result.probes["novel"][2] == probe.accuracies(replace(base(), params=learner.slow))
+    assert result.probes["novel"][2] != probe.accuracies(replace(base(), params=learner.fast))
+    assert (result.top1[-1] == without.top1[-1]).all()  # probing changed nothing
+    assert json.loads(json.dumps(result.result()))["probes"]["novel"]["2"] == result.probes["novel"][2]
+    assert result.cost()["probe_seconds"] > 0
+    assert "probes" not in without.result()
