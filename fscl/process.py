@@ -56,7 +56,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def cpu_level() -> str:
-    """What decides the last bits on a CPU: the level of torch's own kernels, that of oneDNN's, and the maker, which MKL asks.
+    """What decides the last bits on a CPU: the level of torch's kernels, that of oneDNN's, and the maker, which MKL asks.
 
     Levels that the environment lowers (ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA) are those in force.
     """
