@@ -21,8 +21,8 @@ from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
 from fscl.data.glyphs import load_glyphs
 from fscl.data.pool import Examples
-from fscl.nets.network import NetworkSpec, init_network
 from fscl.nets.norm import NormName
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.process import configure_process
 from fscl.rng import generator
 

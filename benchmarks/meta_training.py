@@ -32,8 +32,8 @@ from fscl.data.episode import Episode, sample_episode
 from fscl.meta.maml import Maml
 from fscl.meta.team import Team, join_team
 from fscl.nets.curvature import part
-from fscl.nets.network import NetworkSpec
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec
 from fscl.process import release_free_memory
 
 N_TASKS, RATE, MB = 4, 0.1, 2**20

@@ -24,12 +24,12 @@ from fscl.classifier.knowledge import CallName, Event, Knowledge, Lesson
 from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.manifest import Settings
 from fscl.classifier.pictures import Pictures, Report, are_pictures, as_pictures, is_folder, labelled_folder
-from fscl.classifier.rows import Rows, rows_network
 from fscl.classifier.session import Session
 from fscl.continual.learner import ContinualLearner
 from fscl.errors import DataError, MisuseError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
+from fscl.nets.precomputed import precomputed_features
 
 if TYPE_CHECKING:
     from fscl.classifier.export import Exported
@@ -330,7 +330,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _has_rows_of_another_width(self, rows: Tensor | None) -> bool:
         """Whether it had learned rows of another width, and all of that was undone or forgotten."""
         network = self._session.teacher.network
-        if rows is None or not isinstance(network, Rows) or not self._is_empty or self._session.folder is not None:
+        if rows is None or network.picture_shape is not None or not self._is_empty or self._session.folder is not None:
             return False
         return network.n_features != rows.shape[1]
 
@@ -354,7 +354,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _network_for(self, rows: Tensor | None) -> Network:
         if rows is not None:
-            return rows_network(rows.shape[1])
+            return precomputed_features(rows.shape[1])
         if isinstance(self.base, Network):
             return self.base
         if not isinstance(self.base, str | PathLike):
@@ -398,11 +398,11 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, call: CallName, X: Any, y: Any, rows: Tensor | None) -> Self:
         self._check_settings()
         if rows is not None:
-            if not isinstance(self._session.teacher.network, Rows):
+            if self._session.teacher.network.picture_shape is not None:
                 raise DataError("this classifier learns pictures, but these are rows of numbers. Use another one.")
             examples, sources = rows, ("",) * len(rows)
         else:
-            if isinstance(self._session.teacher.network, Rows):
+            if self._session.teacher.network.picture_shape is None:
                 raise DataError("this classifier has learned rows of numbers, but these are pictures. Use another one.")
             if is_folder(X) and y is None:
                 pictures, y = labelled_folder(Path(X), self._session.shape)
@@ -421,7 +421,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _examples(self, X: Any) -> Tensor:
         """What is asked about, as the learner takes it."""
-        if isinstance(self._session.teacher.network, Rows):
+        if self._session.teacher.network.picture_shape is None:
             return self._checked_rows(X)
         if not are_pictures(X):
             raise DataError(
@@ -431,7 +431,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return as_pictures(X, self._session.shape).images
 
     def _batch_of_one(self, image: Any) -> Any:
-        if isinstance(self._session.teacher.network, Rows):
+        if self._session.teacher.network.picture_shape is None:
             return np.asarray(image)[None]
         return [image]
 

@@ -30,8 +30,9 @@ from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.params import placed, trainable_copy
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
 from tests.cli.test_cli import fscl
@@ -348,7 +349,7 @@ def test_a_whole_run_with_autocast_gives_finite_results_near_those_without(tmp_p
     )
     assert "autocast" not in plain["config"]
     assert lowered["config"]["autocast"]
-    weights = [Network.load(RunRecord(tmp_path / str(on)).network_path)[0].params for on in (False, True)]
+    weights = [TrainedNetwork.load(RunRecord(tmp_path / str(on)).network_path)[0].params for on in (False, True)]
     for name, tensor in weights[0].items():
         assert torch.isfinite(weights[1][name]).all()
         torch.testing.assert_close(weights[1][name], tensor, rtol=0.05, atol=5e-3)

@@ -23,7 +23,6 @@ from fscl.classifier.judging import features_of, scores_of
 from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
 from fscl.classifier.pictures import Shape
-from fscl.classifier.rows import Rows
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.gaussian import GaussianHead, log_density, predictive
@@ -31,6 +30,7 @@ from fscl.continual.learner import ContinualLearner
 from fscl.continual.neighbour import NearestNeighbour
 from fscl.continual.prototypes import Prototypes
 from fscl.errors import MisuseError, StorageError
+from fscl.nets.network import Network
 from fscl.nets.params import linear
 from fscl.nets.pretrained import PretrainedNetwork
 from fscl.storage import write_bytes, write_json
@@ -114,14 +114,14 @@ def _check_can_export(path: Path, learner: ContinualLearner) -> None:
         raise MisuseError(
             "a classifier that looks at a picture both ways cannot be one ONNX file; teach it without the setting mirror."
         )
-    if isinstance(_network_of(learner), Rows):
+    if (network := _network_of(learner)) is not None and network.picture_shape is None:
         raise MisuseError("a classifier of rows of numbers has no extractor to export; export one of pictures.")
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise MisuseError(f"export needs {missing[0]}, which is not installed: python -m pip install 'fscl[export]'.")
 
 
-def _network_of(learner: ContinualLearner) -> object:
+def _network_of(learner: ContinualLearner) -> Network | None:
     return learner.network if isinstance(learner, Consolidation | FrozenFeatures) else None
 
 

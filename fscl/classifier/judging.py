@@ -69,7 +69,7 @@ def fair_features(base: Network, learner: ContinualLearner, images: Tensor, seen
 
     A base that has BatchNorm and no statistics cannot see anything by itself, and `seen` has to do.
     """
-    blind = base.spec.norm == "batch" and base.statistics is None
+    blind = base.needs_statistics and base.statistics is None
     return base.embed(images) if moves(learner) and not blind else seen
 
 

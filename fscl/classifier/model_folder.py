@@ -32,7 +32,6 @@ from fscl.classifier.manifest import (
     verify,
     write_manifest,
 )
-from fscl.classifier.rows import Rows, rows_network
 from fscl.classifier.sheets import ImageStore
 from fscl.classifier.states import read_state, write_state
 from fscl.classifier.sweeping import FOLDERS, has_strays, sweep
@@ -40,6 +39,7 @@ from fscl.classifier.teaching import Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
+from fscl.nets.precomputed import precomputed_features
 from fscl.storage import sync_folder
 
 BASE = "base.safetensors"
@@ -104,10 +104,7 @@ class ModelFolder:
             return self._last[1]
         if not manifest.states:
             return Knowledge()
-        spec = self.network(manifest).spec
-        found = read_state(
-            self.folder, manifest.states[-1], self.images, image_size=spec.image_size, channels=spec.channels
-        )
+        found = read_state(self.folder, manifest.states[-1], self.images, **self._shape(manifest))
         self._last = manifest.seal, found
         return found
 
@@ -115,8 +112,7 @@ class ModelFolder:
         """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
         with self._locked():
             manifest = read_manifest(self.folder)
-            spec = self.network(manifest).spec
-            shape = {"image_size": spec.image_size, "channels": spec.channels}
+            shape = self._shape(manifest)
             found = [read_state(self.folder, record, self.images, **shape) for record in manifest.states]
             return [Knowledge(), *found] if manifest.begins_empty else found
 
@@ -124,12 +120,16 @@ class ModelFolder:
         """The base; it is read once, since it never changes."""
         if self._network is None:
             if manifest.row_width is not None:
-                self._network = rows_network(manifest.row_width)
+                self._network = precomputed_features(manifest.row_width)
             elif manifest.base_file is not None:
                 self._network = load_base(verify(self.folder / BASE, manifest.base_file))
             else:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
         return self._network
+
+    def _shape(self, manifest: Manifest) -> dict[str, int]:
+        channels, image_size = self.network(manifest).picture_shape or (1, 1)  # rows are on no sheet
+        return {"image_size": image_size, "channels": channels}
 
     def n_bytes(self) -> int:
         """Bytes of everything in the folder."""
@@ -277,7 +277,7 @@ def _after_the_fact(folder: Path) -> Iterator[None]:
 def _write_new(folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> None:
     for name in FOLDERS:
         (folder / name).mkdir()
-    rows = isinstance(network, Rows)
+    rows = network.picture_shape is None
     if not rows:
         network.save(folder / BASE)
     manifest = new_manifest(

@@ -34,8 +34,8 @@ class Session:
     @property
     def shape(self) -> Shape:
         """What pictures are brought to."""
-        spec = self.teacher.network.spec
-        return Shape(spec.image_size, spec.channels, self.settings.invert)
+        channels, image_size = self.teacher.network.picture_shape or (1, 1)
+        return Shape(image_size, channels, self.settings.invert)
 
     def use(self, knowledge: Knowledge) -> None:
         """From now on this is what is known."""

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from fscl.classifier.judging import fair_features, features_of, judge, moves
 from fscl.classifier.knowledge import Event, Judgement, Knowledge, Lesson
 from fscl.classifier.labels import WORDS, Label, plain_labels
-from fscl.classifier.rows import STILL, Rows
 from fscl.continual.forgetting import renumbered, state_without
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.learner import ContinualLearner
@@ -23,6 +22,16 @@ from fscl.nets.network import Network
 # 11 views of every picture would cost 11 times the bare network at every prediction, and steps over all stored examples
 # would cost the more the more is known (docs/decisions/0007)
 QUICK = {"views": 1}
+STILL: dict[str, Any] = {
+    "embedding_steps": 0,
+    "regulariser": "none",
+    "accumulate": "sum",
+    "views": 1,
+    "jitter": 0.0,
+    "mirror": False,
+    "memory": "shots",
+    "start": "base",
+}
 BATCH = 128  # examples in a step, where the lesson itself is not larger
 
 
@@ -45,7 +54,7 @@ class Teacher:
         if find_method(self.method).settings is None:
             return make_learner(self.method, self.network, seed=self.seed, settings=dict(self.settings) or None)
         bound = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
-        still = STILL if isinstance(self.network, Rows) else {}
+        still = STILL if self.network.picture_shape is None else {}
         quick = {**QUICK, "batch_size": max(BATCH, n_new)}  # room for all of the lesson
         settings = {**quick, **bound, **self.settings, **still}
         try:

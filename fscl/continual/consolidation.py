@@ -18,7 +18,6 @@ jittered shots, a head that starts from class means, a stop at convergence, mini
 """
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -92,8 +91,8 @@ class Consolidation(ContinualLearner):
         if settings.accumulate == "each":
             self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        if settings.memory == "generated" and network.image_size is not None:
-            parameter_counts(settings.generator, network.spec.channels, network.image_size)  # refuses what does not fit
+        if settings.memory == "generated" and network.image_size is not None and network.picture_shape is not None:
+            parameter_counts(settings.generator, *network.picture_shape)  # refuses what does not fit
         self._said: dict[str, float] = {}
 
     @property
@@ -164,7 +163,7 @@ class Consolidation(ContinualLearner):
         return linear(self.fast_head, self.embed(images, self.fast, self.statistics))
 
     def starting_point(self) -> Network:
-        return replace(self.network, params=frozen_copy(self.slow), head=None, statistics=self._learned_with)
+        return self.network.with_weights(frozen_copy(self.slow), self._learned_with)
 
     def diagnostics(self) -> dict[str, float]:
         """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser

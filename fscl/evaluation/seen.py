@@ -8,7 +8,6 @@ from fscl.data.cub import CUB
 from fscl.data.mini_imagenet import MINI
 from fscl.data.sets import share_names
 from fscl.nets.network import Network
-from fscl.nets.pretrained import PretrainedNetwork
 
 
 class SeenBefore(UserWarning):
@@ -36,7 +35,7 @@ def seen_before(network: Network, data: str) -> str | None:
 
 
 def _has_seen_imagenet(network: Network) -> bool:
-    return isinstance(network, PretrainedNetwork) and network.spec.seen == "imagenet"
+    return network.seen == "imagenet"
 
 
 def _set(data: str) -> str:

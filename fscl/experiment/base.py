@@ -6,7 +6,7 @@ from typing import Any
 from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.device import find_device
-from fscl.errors import ConfigError
+from fscl.errors import ConfigError, MisuseError
 from fscl.evaluation.metrics import mean_interval
 from fscl.evaluation.seen import has_seen_classes
 from fscl.experiment.config import Config, shipped_configs
@@ -15,9 +15,9 @@ from fscl.meta.base import EmbeddingLearner
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import OnValidation, TrainedBase, episode_accuracy, meta_train
-from fscl.nets.network import Network, NetworkSpec
-from fscl.nets.pretrained import PretrainedNetwork
+from fscl.nets.network import Network
 from fscl.nets.sources import is_pretrained_name
+from fscl.nets.trained import NetworkSpec
 from fscl.process import configure_process
 from fscl.rng import child_seed
 
@@ -132,11 +132,10 @@ def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, An
     if config.base.start is None:
         return None, {}
     network, about = load_base_with_details(config.base.start)
-    if isinstance(network, PretrainedNetwork):
-        raise ConfigError(
-            f"base.start = {config.base.start!r} is a pretrained base, and meta-training begins from its own. Use it "
-            "as it is with base.use."
-        )
+    try:
+        network.starting_weights()
+    except MisuseError as error:
+        raise ConfigError(f"base.start = {config.base.start!r}: {error} Use base.use.") from error
     for pool in (splits.validation, splits.test):
         _refuse_shared(config.base_side, about, "train_classes", pool, "the network to start from was trained")
     _refuse_shared(config.base_side, about, "validation_classes", splits.test, "the network to start from was chosen")

@@ -27,8 +27,8 @@ from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
-from fscl.nets.network import BackboneName, Scaling, check_width
 from fscl.nets.norm import NormName
+from fscl.nets.trained import BackboneName, Scaling, check_width
 
 MAX_CONFIG_BYTES = 2**20
 OVERRIDE = re.compile(r'((?:"[^"]*"|[^".=]*)(?:\.(?:"[^"]*"|[^".=]*))*)=(.*)', re.DOTALL)

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fscl.data.episode import Episode
-from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.network import Network
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 
 
 class BaseLearner(BaseModel, ABC):
@@ -33,10 +34,10 @@ class BaseLearner(BaseModel, ABC):
 
     def started_from(self, meta: Params, network: Network) -> Params:
         """Fresh meta-parameters with the backbone of a trained network; the rest stays as it is."""
-        return {name: network.params.get(name, tensor) for name, tensor in meta.items()}
+        return {name: network.starting_weights().get(name, tensor) for name, tensor in meta.items()}
 
     @abstractmethod
-    def network(self, spec: NetworkSpec, meta: Params) -> Network:
+    def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
         """The network to hand to the continual stage. Shares the tensors of `meta`."""
 
     @abstractmethod
@@ -51,7 +52,7 @@ class BaseLearner(BaseModel, ABC):
         return loss.detach(), torch.autograd.grad(loss, list(meta.values()), materialize_grads=True)
 
     @abstractmethod
-    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+    def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         """Scores (n_query, n_way) of the query images after learning the support set; each alone, unless `manner` says not.
 
         `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
@@ -74,6 +75,6 @@ class EmbeddingLearner(BaseLearner):
     def feature_scores(self, support: Tensor, labels: Tensor, query: Tensor, n_way: int) -> Tensor:
         """Scores (n_query, n_way) of query features, given support features and their labels."""
 
-    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+    def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         support, query = network.embed(episode.support.images), network.embed(episode.query.images)
         return self.feature_scores(support, episode.support.labels, query, episode.n_way)

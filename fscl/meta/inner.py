@@ -17,9 +17,9 @@ from fscl.device import is_autocast
 from fscl.meta.base import BaseLearner
 from fscl.nets.curvature import Autograd, Curvature, Scored, join, part
 from fscl.nets.fast.conv4_curvature import Conv4Curvature
-from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, empty_head, grow_head
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
 
 Rates = Sequence[Mapping[str, Tensor | float]]
 """For each inner step, the rate of each fast weight."""
@@ -53,7 +53,7 @@ class InnerLoopLearner(BaseLearner):
     def backbone_and_head(self, spec: NetworkSpec, n_way: int, generator: torch.Generator) -> Params:
         """Random weights of a backbone, and a head with a row for each way."""
         params = init_params(spec, generator)
-        head = grow_head(empty_head(Network(spec, params).n_features), n_way, [generator] * n_way)
+        head = grow_head(empty_head(TrainedNetwork(spec, params).n_features), n_way, [generator] * n_way)
         if self.zero_head:
             head = {name: torch.zeros_like(tensor) for name, tensor in head.items()}
         return join(params, head)
@@ -69,13 +69,13 @@ class InnerLoopLearner(BaseLearner):
         return {way.manner: way for way in ways}
 
 
-def curvature_of(network: Network) -> Curvature:
+def curvature_of(network: TrainedNetwork) -> Curvature:
     """The fastest exact derivatives there are for this network; those written out by hand know one precision only."""
     by_hand = network.spec.backbone == "conv4" and not is_autocast()
     return Conv4Curvature(network.spec) if by_hand else Autograd(network)
 
 
-def support_and_query(network: Network, episode: Episode, *, transductive: bool) -> tuple[Scored, Scored]:
+def support_and_query(network: TrainedNetwork, episode: Episode, *, transductive: bool) -> tuple[Scored, Scored]:
     """The two batches of an episode. Queries are normalised by the support set, or (transductive) by each other."""
     support, query = network.to_input(episode.support.images), network.to_input(episode.query.images)
     learned = Scored(support, episode.support.labels, len(support))
@@ -136,7 +136,7 @@ def unrolled_gradient(
 
 
 def shared_statistics(
-    network: Network, points: Sequence[Params], fixed: Sequence[Params], support: Scored
+    network: TrainedNetwork, points: Sequence[Params], fixed: Sequence[Params], support: Scored
 ) -> Statistics:
     """BatchNorm statistics of the support set, averaged over the weights after each inner step: one set for all of them."""
     found: list[Statistics] = []

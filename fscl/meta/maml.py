@@ -27,9 +27,9 @@ from torch.nn.functional import cross_entropy
 from fscl.data.episode import Episode
 from fscl.meta.inner import InnerLoopLearner, adapt, curvature_of, support_and_query, unrolled_gradient
 from fscl.nets.curvature import HEAD, part, scores
-from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, gradient_step, linear
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 
 
 class Maml(InnerLoopLearner):
@@ -51,8 +51,8 @@ class Maml(InnerLoopLearner):
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         return self.backbone_and_head(spec, n_way, generator)
 
-    def network(self, spec: NetworkSpec, meta: Params) -> Network:
-        return Network(spec, *part(meta))
+    def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
+        return TrainedNetwork(spec, part(meta)[0])
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         """By plain differentiation through the steps: slower than `gradients`, and its definition."""
@@ -88,7 +88,7 @@ class Maml(InnerLoopLearner):
         )
         return found.loss, tuple(found.start[name] for name in meta)
 
-    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+    def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         start = {name: tensor.detach() for name, tensor in meta.items()}
         if self.adapt == "head":
             head_alone = {name: tensor.requires_grad_(name.startswith(HEAD)) for name, tensor in start.items()}
@@ -103,7 +103,7 @@ class Maml(InnerLoopLearner):
     def _rates(self, start: Params) -> list[dict[str, Tensor | float]]:
         return [dict.fromkeys(start, self.inner_rate)] * self.inner_steps
 
-    def _head_only_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+    def _head_only_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         params, head = part(meta)
         support, query = support_and_query(network, episode, transductive=self.transductive)
         record: Statistics = {}

@@ -40,8 +40,9 @@ from fscl.meta.inner import (
     with_statistics,
 )
 from fscl.nets.curvature import Scored, part, scores
-from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.network import Network
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 
 PER_STEP, RATE = "per-step/", "rate/"
 LEAST_SHARE = 0.03  # of an equal share: what an early step keeps of the multi-step loss
@@ -83,14 +84,14 @@ class MamlPlusPlus(InnerLoopLearner):
         each = {f"{PER_STEP}{name}": t.repeat(self.inner_steps, 1) for name, t in network.params.items() if t.ndim == 1}
         return {name: each.get(name, tensor) for name, tensor in super().started_from(meta, network).items()}
 
-    def network(self, spec: NetworkSpec, meta: Params) -> Network:
+    def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
         """With the scales and shifts of the last inner step: continual learning goes far beyond it."""
         weights = {
             name.removeprefix(PER_STEP): tensor[-1] if name.startswith(PER_STEP) else tensor
             for name, tensor in meta.items()
             if not name.startswith(RATE)
         }
-        return Network(spec, *part(weights))
+        return TrainedNetwork(spec, part(weights)[0])
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         """By plain differentiation through the steps: slower than `gradients`, and its definition."""
@@ -140,7 +141,7 @@ class MamlPlusPlus(InnerLoopLearner):
             grads[f"{RATE}{name}"] = torch.stack([of_step[name] for of_step in found.rates])
         return found.loss, tuple(grads[name] for name in meta)
 
-    def query_scores(self, network: Network, meta: Params, episode: Episode) -> Tensor:
+    def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         support, query = support_and_query(network, episode, transductive=self.transductive)
         start, fixed, rates = self._parts({name: tensor.detach() for name, tensor in meta.items()})
         points, _ = adapt(curvature_of(network), start, fixed, rates, support)
@@ -161,7 +162,7 @@ class MamlPlusPlus(InnerLoopLearner):
         return start, fixed, rates
 
     def _normalised(
-        self, network: Network, query: Scored, points: list[Params], fixed: list[Params], support: Scored
+        self, network: TrainedNetwork, query: Scored, points: list[Params], fixed: list[Params], support: Scored
     ) -> Scored:
         if self.per_step_statistics or self.transductive or network.spec.norm != "batch":
             return query

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
 from fscl.meta.base import EmbeddingLearner
-from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.params import Params, class_sums
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
 
 
 class ProtoNet(EmbeddingLearner):
@@ -38,8 +38,8 @@ class ProtoNet(EmbeddingLearner):
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         return init_params(spec, generator)
 
-    def network(self, spec: NetworkSpec, meta: Params) -> Network:
-        return Network(spec, meta)
+    def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
+        return TrainedNetwork(spec, meta)
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)

@@ -18,8 +18,8 @@ from torch.nn.functional import cross_entropy, linear, normalize
 from fscl.data.episode import Episode
 from fscl.meta.base import EmbeddingLearner
 from fscl.meta.protonet import prototype_scores
-from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
 
 CLASSES = "classes/"  # rows of the classifier of training classes
 
@@ -38,15 +38,15 @@ class Supervised(EmbeddingLearner):
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
         params = init_params(spec, generator)
-        n_features = Network(spec, params).n_features
+        n_features = TrainedNetwork(spec, params).n_features
         rows = torch.randn(n_classes, n_features, generator=generator) * n_features**-0.5
         meta = params | {f"{CLASSES}weight": rows}
         if self.classifier == "linear":
             meta[f"{CLASSES}bias"] = torch.zeros(n_classes)
         return meta
 
-    def network(self, spec: NetworkSpec, meta: Params) -> Network:
-        return Network(spec, {name: tensor for name, tensor in meta.items() if not name.startswith(CLASSES)})
+    def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
+        return TrainedNetwork(spec, {name: tensor for name, tensor in meta.items() if not name.startswith(CLASSES)})
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)

@@ -24,8 +24,9 @@ from fscl.errors import ConfigError, Divergence, Interrupted
 from fscl.meta.base import BaseLearner, EmbeddingLearner
 from fscl.meta.state import State
 from fscl.meta.team import Team
-from fscl.nets.network import Network, NetworkSpec
+from fscl.nets.network import Network
 from fscl.nets.params import Params, frozen_copy, interpolate, placed
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 from fscl.rng import generator
 from fscl.storage import tensor_digest
 
@@ -109,7 +110,7 @@ class TrainSpec(BaseModel):
 class TrainedBase:
     """The best network by validation, the meta-parameters behind it, and how it was found: (step, accuracy) each time."""
 
-    network: Network
+    network: TrainedNetwork
     meta: Params
     best_step: int
     best_accuracy: float
@@ -175,7 +176,7 @@ def meta_train(
 
 def episode_accuracy(
     learner: BaseLearner,
-    network: Network,
+    network: TrainedNetwork,
     meta: Params,
     pool: ClassPool,
     *,
@@ -316,7 +317,7 @@ class _Job:
             state.save(checkpoint, identity)
         self.team.wait()
 
-    def network(self, meta: Params) -> Network:
+    def network(self, meta: Params) -> TrainedNetwork:
         """The network at these weights, with the statistics of training images where it has BatchNorm."""
         network = self.learner.network(self.spec, frozen_copy(meta))
         order = torch.randperm(len(self.train.images), generator=generator(self.seed, "meta", "calibration"))

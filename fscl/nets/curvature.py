@@ -68,7 +68,7 @@ def scores(network: Network, weights: Params, batch: Scored) -> Tensor:
     params, head = part(weights)
     if batch.statistics is not None:
         return linear(head, network.features(batch.x[-batch.n_scored :], params, statistics=batch.statistics))
-    if batch.n_given == len(batch.x) or network.spec.norm != "batch":
+    if batch.n_given == len(batch.x) or not network.needs_statistics:
         return linear(head, network.features(batch.x[-batch.n_scored :], params))
     statistics: Statistics = {}
     network.features(batch.x[: batch.n_given], params, record=statistics)

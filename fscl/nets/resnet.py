@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fscl.nets.backbone import Backbone
 from fscl.nets.norm import NormName, Statistics, make_norm
 
 
@@ -26,7 +27,7 @@ class BasicBlock(nn.Module):
         return F.relu(out + x)
 
 
-class ResNet18(nn.Module):
+class ResNet18(Backbone):
     """Maps (n, channels, size, size) to (n, 8 · width); the usual width is 64, giving 512 features."""
 
     def __init__(self, *, channels: int, width: int, image_size: int, norm: NormName) -> None:
@@ -39,10 +40,13 @@ class ResNet18(nn.Module):
             self.blocks.append(BasicBlock(inputs, outputs, stride, norm))
             self.blocks.append(BasicBlock(outputs, outputs, 1, norm))
         self.n_features = 8 * width
+        self.stages = (("stem.", "stem_norm."), *((f"blocks.{number}.",) for number in range(len(self.blocks))))
 
-    def forward(self, x: Tensor, statistics: Statistics | None = None, record: Statistics | None = None) -> Tensor:
-        x = F.relu(self.stem_norm(self.stem(x), statistics, record))
-        x = F.max_pool2d(x, 3, stride=2, padding=1)
-        for block in self.blocks:
-            x = block(x, statistics, record)
+    def stage(self, number: int, x: Tensor, statistics: Statistics | None, record: Statistics | None) -> Tensor:
+        if number > 0:
+            out: Tensor = self.blocks[number - 1](x, statistics, record)
+            return out
+        return F.max_pool2d(F.relu(self.stem_norm(self.stem(x), statistics, record)), 3, stride=2, padding=1)
+
+    def pool(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, 1).flatten(1)

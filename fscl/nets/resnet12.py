@@ -8,6 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fscl.nets.backbone import Backbone
 from fscl.nets.norm import NormName, Statistics, make_norm
 
 SLOPE = 0.1  # of the leaky ReLU
@@ -33,7 +34,7 @@ class Block(nn.Module):
         return F.leaky_relu(F.max_pool2d(out, 2), SLOPE)
 
 
-class ResNet12(nn.Module):
+class ResNet12(Backbone):
     """Maps (n, channels, size, size) to (n, 10 · width); the usual width is 64, giving 640 features."""
 
     def __init__(self, *, channels: int, width: int, image_size: int, norm: NormName) -> None:
@@ -41,8 +42,11 @@ class ResNet12(nn.Module):
         widths = [channels, width, 5 * width // 2, 5 * width, 10 * width]
         self.blocks = nn.ModuleList(Block(n, m, norm) for n, m in pairwise(widths))
         self.n_features = 10 * width
+        self.stages = tuple((f"blocks.{number}.",) for number in range(len(self.blocks)))
 
-    def forward(self, x: Tensor, statistics: Statistics | None = None, record: Statistics | None = None) -> Tensor:
-        for block in self.blocks:
-            x = block(x, statistics, record)
+    def stage(self, number: int, x: Tensor, statistics: Statistics | None, record: Statistics | None) -> Tensor:
+        out: Tensor = self.blocks[number](x, statistics, record)
+        return out
+
+    def pool(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, 1).flatten(1)

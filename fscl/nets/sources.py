@@ -17,10 +17,11 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from fscl.errors import MisuseError, StorageError, UnknownName, suggestion
-from fscl.nets import efficientnet_lite
-from fscl.nets.network import Network, NetworkSpec
+from fscl.nets import efficientnet_lite, pretrained, trained
+from fscl.nets.network import Network, grouped
 from fscl.nets.params import frozen_copy, in_layout
 from fscl.nets.pretrained import PretrainedNetwork, PretrainedSpec, pretrained_base
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 from fscl.storage import load_tensors
 
 LITE0 = "efficientnet_lite0"
@@ -77,10 +78,12 @@ def named_base(name: str, *, trainable: bool = False) -> tuple[PretrainedNetwork
 def load_network(path: Path) -> tuple[Network, dict[str, Any]]:
     """A network of a file and its details, whether it was meta-trained here or pretrained elsewhere."""
     tensors, details = load_tensors(path, "network")
-    spec = details.get("spec")
-    if not isinstance(spec, dict) or "module" not in spec:
-        return Network.restored(path, tensors, details)
-    return _rebuilt(path, tensors, details)
+    match details.get("kind"):
+        case trained.KIND:
+            return TrainedNetwork.restored(path, tensors, details)
+        case pretrained.KIND:
+            return _rebuilt(path, tensors, details)
+    raise StorageError(f"{path} does not say which kind of network it holds. Make it again with `fscl train`.")
 
 
 def _rebuilt(
@@ -88,18 +91,19 @@ def _rebuilt(
 ) -> tuple[PretrainedNetwork, dict[str, Any]]:
     try:
         spec = PretrainedSpec.model_validate(details["spec"])
-    except ValidationError as error:
+    except (KeyError, ValidationError) as error:
         raise StorageError(f"{path} does not say which network it holds.") from error
     module = _source(_parsed(spec.module or "")[0], weights=False).module
+    state, extras = grouped(tensors, "module", "extras")
     try:
-        module.load_state_dict({name.removeprefix("module/"): tensor for name, tensor in tensors.items()})
+        module.load_state_dict(state)
     except RuntimeError as error:
         raise StorageError(
             f"{path} does not fit the module {spec.module!r} that is installed here; it was made with another version."
         ) from error
     module.eval().requires_grad_(False)
     params = in_layout(frozen_copy(dict(module.named_parameters()))) if spec.trainable else {}
-    return PretrainedNetwork(spec=spec, params=params, module=module), dict(details.get("about", {}))
+    return PretrainedNetwork(spec, params, extras=extras, module=module), dict(details.get("about", {}))
 
 
 def _parsed(name: str) -> tuple[str, int | None]:

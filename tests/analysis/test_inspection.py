@@ -36,7 +36,8 @@ from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.experiment.watch import watch_meta_training
 from fscl.meta.train import meta_train
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.report.interference import drift_rows, drift_svg, fisher_rows, fisher_svg, penalties_rows, penalties_svg
 from fscl.report.page import write_report
 from fscl.report.results import Results, read_results
@@ -170,7 +171,7 @@ def test_values_that_are_all_alike_fall_into_one_bin():
 def test_a_learner_never_notices_that_it_is_inspected(method: str, norm: str, stream: Stream, small_pool: ClassPool):
     network = base(norm)
     statistics = network.freeze_statistics(network.to_input(small_pool.images))
-    network = Network(network.spec, network.params, None, statistics)
+    network = TrainedNetwork(network.spec, network.params, None, statistics)
     settings = None if method == "prototypes" else DIALS
     seen, plain = (make_learner(method, network, seed=0, settings=settings) for _ in range(2))
     inspector = Inspector(SPEC, stream.task(small_pool, 0))
@@ -356,7 +357,7 @@ def test_a_run_inspects_what_trains_its_embedding_and_watches_its_base(run: RunR
 def test_the_first_sequence_is_the_one_inspected(run: RunRecord, results: Results):
     config = make_config(run.about()["config"])
     pool, stream = load_splits(config.data).pool("test"), Stream.load(run.stream_path(0))
-    settings, network = config.settings_of("replay"), Network.load(run.network_path)[0]
+    settings, network = config.settings_of("replay"), TrainedNetwork.load(run.network_path)[0]
     assert settings is not None
     learner = make_learner(
         "replay", network, seed=child_seed(config.seed, "learner", 0), settings=settings.model_dump()

@@ -14,7 +14,8 @@ from fscl.continual.neighbour import NearestNeighbour
 from fscl.continual.projection import RandomProjection
 from fscl.continual.prototypes import Prototypes
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 from tests.conftest import noise_pool
 

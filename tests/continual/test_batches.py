@@ -6,13 +6,13 @@ from itertools import chain
 import pytest
 import torch
 
-from fscl.classifier.rows import rows_network
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.memory import ReplaySet, spread
 from fscl.continual.methods import make_learner
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.nets.network import NetworkSpec, init_network
+from fscl.nets.precomputed import precomputed_features
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 
 
@@ -70,7 +70,7 @@ def test_batches_teach_a_head_what_all_shots_would():
     right = []
     for batch_size in ("all", 20):
         learner = make_learner(
-            "head", rows_network(16), seed=0, settings={"batch_size": batch_size, "learning_rate": 0.05}
+            "head", precomputed_features(16), seed=0, settings={"batch_size": batch_size, "learning_rate": 0.05}
         )
         for first in range(0, n_classes, 5):
             labels = torch.arange(first, first + 5).repeat_interleave(n_shot)

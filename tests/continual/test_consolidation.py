@@ -17,8 +17,9 @@ from fscl.continual.settings import Dials
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.params import Params, empty_head, grow_head, linear, trainable_copy
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 
 SPEC = StreamSpec(n_tasks=3, n_way=3, n_shot=3, n_query=5)
@@ -368,13 +369,13 @@ def test_with_the_statistics_of_the_base_no_shot_changes_how_another_is_normalis
     base = network.freeze_statistics(network.to_input(small_pool.images[:60]))
     network = replace(network, statistics=base)
     used = []
-    whole = Network._features
+    whole = TrainedNetwork._features
 
     def watched(self: Network, x: Any, params: Any, statistics: Any, record: Any = None) -> Tensor:
         used.append(statistics)
         return whole(self, x, params, statistics, record)
 
-    monkeypatch.setattr(Network, "_features", watched)
+    monkeypatch.setattr(TrainedNetwork, "_features", watched)
     settings = {"steps": 2, "statistics": "base", "stop_loss": 0}
     learner = make_learner(method, network, seed=0, settings=settings)
     assert isinstance(learner, Consolidation)

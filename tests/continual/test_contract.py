@@ -15,7 +15,8 @@ from fscl.data.pool import Examples
 from fscl.data.stream import StreamSpec, Task, sample_stream
 from fscl.errors import DataError, StorageError
 from fscl.evaluation.probe import ProbeSpec, make_probe
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
 from tests.conftest import noise_pool

@@ -15,8 +15,8 @@ from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.experiment.sheet import GAP, save_sheet
-from fscl.nets.network import NetworkSpec, init_network
 from fscl.nets.params import linear
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -22,22 +22,21 @@ from fscl.continual.regularisers import (
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.params import Params, grow_head, linear, trainable_copy
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 
 
-class Scale(Network):
-    """A network whose features are its input times one weight for each."""
+class Scale:
+    """Features that are the input times one weight for each: all of a network that importance asks for."""
 
-    def features(self, x: Tensor, params: Mapping[str, Tensor] | None = None, **_: Any) -> Tensor:
-        assert params is not None
+    def features(self, x: Tensor, params: Mapping[str, Tensor], **_: Any) -> Tensor:
         return x * params["scale"]
 
 
-def toy(scale: list[float]) -> tuple[Scale, Params]:
-    params = {"scale": torch.tensor(scale)}
-    return Scale(NetworkSpec(), params), params
+def toy(scale: list[float]) -> tuple[Network, Params]:
+    return cast(Network, Scale()), {"scale": torch.tensor(scale)}
 
 
 def small_network() -> Network:

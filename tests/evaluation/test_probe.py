@@ -15,8 +15,9 @@ from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import DataError
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import evaluate_stream
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.params import empty_head, grow_head, linear, trainable_copy
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 
 SPEC = ProbeSpec(after=(0, 2), n_episodes=6, n_way=3, n_shot=2, n_query=4, n_classes=5)

@@ -16,7 +16,7 @@ from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
-from fscl.nets.network import Network
+from fscl.nets.trained import TrainedNetwork
 from fscl.report.page import toml_listing, write_report
 from tests.conftest import noise_pool
 from tests.experiment.test_run import TINY, tiny
@@ -47,7 +47,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 def test_the_base_is_trained_on_one_set_and_the_streams_come_from_the_other(run: RunRecord):
     about = run.about()
-    _, origin = Network.load(run.network_path)
+    _, origin = TrainedNetwork.load(run.network_path)
     assert origin["data"]["name"] == "glyphs"
     assert "protonet on glyphs" in about["base"]["summary"]
     assert len(origin["train_classes"]) == 840

@@ -20,7 +20,7 @@ from fscl.experiment.progress import Reporter
 from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.run import plan_cells, run_experiment
 from fscl.experiment.worker import task_work
-from fscl.nets.network import Network
+from fscl.nets.trained import TrainedNetwork
 from tests.conftest import ROOT, noise_pool
 
 TINY = {
@@ -310,7 +310,7 @@ def test_two_processes_cannot_write_one_run(tmp_path: Path):
 
 
 def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, tmp_path: Path):
-    network, about = Network.load(finished.network_path)
+    network, about = TrainedNetwork.load(finished.network_path)
     about["train_classes"] += Stream.load(finished.stream_path(0)).tasks[0].classes
     network.save(tmp_path / "leaky.safetensors", about)
     leaky = tiny(base={"use": str(tmp_path / "leaky.safetensors")})

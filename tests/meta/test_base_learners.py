@@ -18,8 +18,9 @@ from fscl.meta.protonet import ProtoNet, prototype_scores
 from fscl.meta.shipped import load_base
 from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
-from fscl.nets.network import Network, NetworkSpec, init_params
+from fscl.nets.network import Network
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec, init_params
 from fscl.rng import generator
 from tests.conftest import noise_pool
 

@@ -27,8 +27,8 @@ from fscl.meta.shipped import load_base, load_base_with_details
 from fscl.meta.supervised import Supervised
 from fscl.meta.team import Team
 from fscl.meta.train import TrainSpec, episode_accuracy, meta_train
-from fscl.nets.network import NetworkSpec
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec
 from fscl.storage import load_tensors
 from tests.conftest import ROOT
 from tests.meta.test_base_learners import QUICK, TINY, splits, train

@@ -5,7 +5,7 @@ import torch
 from pydantic import ValidationError
 
 from fscl.data.augment import Variation, varied
-from fscl.nets.network import IMAGENET_DEVIATION, IMAGENET_MEAN, NetworkSpec, init_network
+from fscl.nets.trained import IMAGENET_DEVIATION, IMAGENET_MEAN, NetworkSpec, init_network
 from fscl.rng import generator
 
 
@@ -71,14 +71,13 @@ def test_scaling_by_photographs_subtracts_their_mean_and_divides_by_their_deviat
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
-def test_scaling_is_part_of_a_saved_network_and_older_files_are_read_as_before(tmp_path):
+def test_scaling_is_part_of_a_saved_network(tmp_path):
     spec = NetworkSpec(width=4, channels=3, image_size=16, scaling="imagenet")
     network = init_network(spec, generator(0, "n"))
     network.save(tmp_path / "n.safetensors")
     loaded, _ = type(network).load(tmp_path / "n.safetensors")
     assert loaded.spec == spec
     assert torch.equal(loaded.embed(photographs(4)), network.embed(photographs(4)))
-    assert "scaling" not in NetworkSpec().model_dump()  # as files from before there was such a key
 
 
 def test_scaling_by_photographs_is_refused_for_grey_images():

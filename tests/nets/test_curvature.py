@@ -11,8 +11,9 @@ from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.nets.curvature import Autograd, Scored, join
 from fscl.nets.fast.conv4_curvature import Conv4Curvature
-from fscl.nets.network import Network, NetworkSpec, init_params
+from fscl.nets.network import Network
 from fscl.nets.params import Params, empty_head, grow_head
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
 from fscl.rng import generator
 
 DOUBLE = torch.float64
@@ -21,7 +22,7 @@ DOUBLE = torch.float64
 def weights_of(spec: NetworkSpec, *, odd_norms: bool) -> tuple[Network, Params]:
     random = generator(0, "weights")
     params = init_params(spec, random)
-    network = Network(spec, params)
+    network = TrainedNetwork(spec, params)
     head = grow_head(empty_head(network.n_features), 4, [random] * 4)
     weights = {name: tensor.to(DOUBLE) for name, tensor in join(params, head).items()}
     if odd_norms:  # scales of either sign, as training may make them

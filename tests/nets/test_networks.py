@@ -9,9 +9,10 @@ import torch
 
 from fscl.data.pool import ClassPool
 from fscl.errors import DataError, StorageError
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.norm import BatchNorm
 from fscl.nets.params import empty_head, grow_head, interpolate
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 
 
@@ -118,22 +119,20 @@ def test_images_of_the_wrong_size_or_type_are_refused_with_the_way_out(small_poo
 def test_a_network_file_gives_back_the_same_bits(tmp_path: Path, small_pool: ClassPool):
     network = small_network("batch")
     statistics = network.freeze_statistics(network.to_input(small_pool.images[:50]))
-    head = grow_head(empty_head(network.n_features), 3, [generator(0, row) for row in range(3)])
-    network = replace(network, statistics=statistics, head=head)
+    network = replace(network, statistics=statistics, extras={"mean": torch.rand(network.n_features)})
     network.save(tmp_path / "n.safetensors", {"seed": 7})
-    loaded, about = Network.load(tmp_path / "n.safetensors")
+    loaded, about = TrainedNetwork.load(tmp_path / "n.safetensors")
     assert about == {"seed": 7}
     assert list(loaded.params) == list(network.params)
     assert torch.equal(loaded.embed(small_pool.images), network.embed(small_pool.images))
-    assert loaded.head is not None
-    assert torch.equal(loaded.head["weight"], head["weight"])
+    assert torch.equal(loaded.extras["mean"], network.extras["mean"])
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path):
     network = small_network(width=8)
     replace(network, spec=network.spec.model_copy(update={"width": 16})).save(tmp_path / "n.safetensors")
     with pytest.raises(StorageError, match="does not fit a conv4 of width 16"):
-        Network.load(tmp_path / "n.safetensors")
+        TrainedNetwork.load(tmp_path / "n.safetensors")
 
 
 @pytest.mark.parametrize("width", [4, 9, 12, 20, 25])

@@ -29,6 +29,7 @@ from fscl.nets.efficientnet_lite import EfficientNetLite0, find_weights, with_im
 from fscl.nets.network import Network
 from fscl.nets.pretrained import PretrainedNetwork, pretrained_base
 from fscl.nets.sources import load_network, named_base
+from fscl.nets.trained import TrainedNetwork
 from fscl.nets.work import counted_work
 from fscl.report.page import write_report
 from fscl.rng import generator
@@ -284,7 +285,7 @@ def test_a_base_by_name_survives_a_file(tmp_path: Path, trainable: bool):
     assert torch.equal(again.embed(POOL.images[:9]), moved.embed(POOL.images[:9]))
     assert (again.spec, details, len(again.params)) == (base.spec, about, 4 if trainable else 0)
     with pytest.raises(StorageError, match="does not say which network it holds"):
-        Network.load(tmp_path / "base.safetensors")
+        TrainedNetwork.load(tmp_path / "base.safetensors")
 
 
 @pytest.mark.usefixtures("timm")

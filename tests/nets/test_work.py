@@ -8,7 +8,8 @@ from fscl.continual.consolidation import Consolidation
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.methods import make_learner
 from fscl.data.pool import Examples
-from fscl.nets.network import Network, NetworkSpec, init_network, multiply_adds
+from fscl.nets.network import Network
+from fscl.nets.trained import NetworkSpec, init_network, multiply_adds
 from fscl.nets.work import counted_work, current_work
 from fscl.rng import generator
 

@@ -19,7 +19,7 @@ from fscl.errors import StorageError
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, load_confusions, save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
-from fscl.nets.network import NetworkSpec, init_network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.report.page import write_report
 from fscl.report.reproduction import probe_table
 from fscl.report.results import Results, read_results

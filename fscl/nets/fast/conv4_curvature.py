@@ -24,9 +24,9 @@ from torch import Tensor
 
 from fscl.nets.curvature import HEAD, Autograd, Curvature, Scored
 from fscl.nets.fast.winograd import TILE, Plain, Winograd
-from fscl.nets.network import Network, NetworkSpec
 from fscl.nets.norm import EPSILON, NormName, group_count
 from fscl.nets.params import Params
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 
 N_BLOCKS = 4
 FEWEST_FILTERS = 48  # for Winograd's convolution: with fewer, lifting takes longer than multiplying
@@ -48,7 +48,7 @@ class Conv4Curvature(Curvature):
 
     def gradient(self, weights: Params, batch: Scored, *, keep: bool) -> tuple[Tensor, Params, Any]:
         if batch.statistics is not None:  # an ablation of MAML++, and first order only
-            return Autograd(Network(self.spec, {})).gradient(weights, batch, keep=keep)
+            return Autograd(TrainedNetwork(self.spec, {})).gradient(weights, batch, keep=keep)
         x = batch.x if self.spec.norm == "batch" else batch.x[-batch.n_scored :]  # GroupNorm needs no one else
         blocks = _forward(weights, x, self.spec.norm, min(batch.n_given, len(x)))
         head = weights[f"{HEAD}weight"].detach(), weights[f"{HEAD}bias"].detach()

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fscl.nets.norm import EPSILON
+from fscl.nets.norm import EPSILON, BatchNorm, GroupNorm, Statistics
 
 Moments = tuple[Tensor, Tensor]
 SIDE = 3  # of a patch
@@ -191,3 +191,21 @@ def group_moments(patches: Patches, weight: Tensor, groups: int) -> Moments:
     mean = means.mean(2, keepdim=True)
     variance = (variances + (means - mean).square()).mean(2, keepdim=True)
     return mean.expand_as(means).flatten(1), variance.expand_as(means).flatten(1)
+
+
+def first_block_of(
+    x: Patches, conv: nn.Module, norm: nn.Module, statistics: Statistics | None, record: Statistics | None
+) -> Tensor:
+    """The first block with the weights of its layers, normalised as they would."""
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(norm, GroupNorm | BatchNorm)
+    if isinstance(norm, GroupNorm):
+        moments = group_moments(x, conv.weight, norm.groups)
+    elif statistics is not None:
+        mean, variance = statistics[norm.key]
+        moments = mean, variance
+    else:
+        moments = batch_moments(x, conv.weight)
+        if record is not None:
+            record[norm.key] = torch.stack(moments)
+    return first_block(x, conv.weight, norm.weight, norm.bias, moments)

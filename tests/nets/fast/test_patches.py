@@ -8,9 +8,10 @@ from fscl.continual.methods import make_learner
 from fscl.data.pool import Examples
 from fscl.nets.fast import patches
 from fscl.nets.fast.patches import Patches, batch_moments, cut, first_block
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
 from fscl.nets.norm import NormName, Statistics
 from fscl.nets.params import trainable_copy
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 
 NORMS: tuple[NormName, ...] = ("batch", "group")
@@ -35,7 +36,7 @@ def double(norm: NormName, width: int = 16, size: int = 32) -> Network:
     params = {name: tensor.double() for name, tensor in network.params.items()}
     for name in [name for name in params if name.startswith("norms")]:
         params[name] = torch.randn(width, generator=random, dtype=torch.float64)
-    return Network(network.spec, params)
+    return TrainedNetwork(network.spec, params)
 
 
 def features_and_gradients(

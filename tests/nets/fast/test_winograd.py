@@ -8,8 +8,8 @@ from torch import Tensor
 from fscl.nets.curvature import Scored, join
 from fscl.nets.fast.conv4_curvature import Conv4Curvature, Conv4Tape
 from fscl.nets.fast.winograd import Plain, Winograd
-from fscl.nets.network import Network, NetworkSpec, init_params
 from fscl.nets.params import empty_head, grow_head
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
 from fscl.rng import generator
 
 CPU = torch.device("cpu")
@@ -50,7 +50,7 @@ def test_wide_networks_take_it_and_narrow_ones_do_not(width: int, expected: type
     spec = NetworkSpec(width=width, image_size=32)
     random = generator(0, "weights")
     params = init_params(spec, random)
-    weights = join(params, grow_head(empty_head(Network(spec, params).n_features), 2, [random] * 2))
+    weights = join(params, grow_head(empty_head(TrainedNetwork(spec, params).n_features), 2, [random] * 2))
     batch = Scored(torch.rand(2, 1, 32, 32, generator=random), torch.tensor([0, 1]), 2)
     tape = Conv4Curvature(spec).gradient(weights, batch, keep=True)[2]
     assert isinstance(tape, Conv4Tape)
