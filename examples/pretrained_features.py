@@ -14,7 +14,7 @@ import time
 import torch
 
 import fscl
-from fscl.continual.prototypes import Prototypes
+from fscl.continual.methods.prototypes import Prototypes
 from fscl.data.episode import sample_positions
 from fscl.data.sets import DataSpec, load_splits
 from fscl.evaluation.metrics import mean_interval

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fscl.continual.methods import METHODS, make_learner
+    from fscl.continual.registry import find_method, make_learner, methods
     from fscl.data.cub import load_cub
     from fscl.data.folder import load_folder, load_split_folder
     from fscl.data.glyphs import load_glyphs
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "METHODS": "continual.methods",
-    "make_learner": "continual.methods",
+    "find_method": "continual.registry",
+    "make_learner": "continual.registry",
+    "methods": "continual.registry",
     "load_cub": "data.cub",
     "load_folder": "data.folder",
     "load_split_folder": "data.folder",
@@ -60,7 +61,6 @@ _HOME = {
 }
 
 __all__ = [
-    "METHODS",
     "ClassPool",
     "ContinualClassifier",
     "Examples",
@@ -75,6 +75,7 @@ __all__ = [
     "configure_process",
     "evaluate_stream",
     "final_accuracy",
+    "find_method",
     "forgetting",
     "generator",
     "load_base",
@@ -87,6 +88,7 @@ __all__ = [
     "load_tiered_imagenet",
     "make_learner",
     "make_probe",
+    "methods",
     "pretrained_base",
     "sample_stream",
     "shipped_bases",

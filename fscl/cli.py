@@ -6,6 +6,7 @@ torch and friends are imported inside the commands, so that `--help` answers at 
 
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -181,26 +182,29 @@ def reproduction(
 @app.command()
 def methods() -> None:
     """What can be compared."""
-    from fscl.continual.methods import METHODS
+    from fscl.continual.registry import methods as all_methods
 
-    width = max(map(len, METHODS))
-    for name, method in METHODS.items():
+    width = max(map(len, all_methods()))
+    for name, method in all_methods().items():
         typer.echo(f"{name:<{width}}  {method.summary}")
 
 
 @app.command()
 def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.")]) -> None:
     """A method: what it does, where it comes from, its settings."""
-    from fscl.continual.methods import find_method
+    from fscl.continual.registry import find_method
+    from fscl.storage import leaves
 
-    row = find_method(method)
-    typer.echo(f"{method}: {row.summary}\nSource: {row.source}\nCode:   {row.module}")
-    if row.settings is None:
-        typer.echo("Settings:  none")
+    found = find_method(method)
+    source = f"\nSource: {found.source}" if found.source else ""
+    typer.echo(f"{method}: {found.summary}{source}\nCode:   {found.module}")
+    values = found.settings_in_force().model_dump(mode="json")
+    if not values:
+        typer.echo("Settings: none")
         return
-    name = f'"{method}"' if "@" in method else method
+    name = method if re.fullmatch(r"[A-Za-z0-9_-]+", method) else f'"{method}"'
     typer.echo(f"Settings (set them with settings.{name}.KEY=VALUE):")
-    for key, value in row.settings.model_dump(mode="json").items():
+    for key, value in leaves(values).items():
         typer.echo(f"  {key} = {value}")
 
 

@@ -31,7 +31,7 @@ def new(
 ) -> None:
     """Make a model that has learned nothing yet."""
     _prepare()
-    from fscl.continual.methods import find_method
+    from fscl.continual.registry import find_method
     from fscl.estimator import ContinualClassifier
 
     find_method(method)

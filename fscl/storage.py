@@ -87,6 +87,17 @@ def digest(content: Any) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
 
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested objects by their path: `{"a": {"b": 1}}` is `{"a.b": 1}`."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {
+        path: leaf
+        for key, inner in value.items()
+        for path, leaf in leaves(inner, f"{prefix}.{key}" if prefix else str(key)).items()
+    }
+
+
 def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write `content` with its kind and schema version."""
     text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from fscl.evaluation.inspection import Inspector, InspectSpec, fisher_over_episodes
 from torch import Tensor
 
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.methods import METHODS, make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.augment import Variation, varied
 from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.device import find_device
 from fscl.errors import MisuseError, OtherRun, RunError
-from fscl.evaluation.inspection import Inspector, InspectSpec, fisher_over_episodes
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import StreamResult, evaluate_stream
 from fscl.experiment.config import make_config

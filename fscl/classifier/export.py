@@ -25,10 +25,10 @@ from fscl.classifier.labels import Label
 from fscl.classifier.pictures import Shape
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
-from fscl.continual.gaussian import GaussianHead, log_density, predictive
+from fscl.continual.methods.gaussian import GaussianHead, log_density, predictive
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.neighbour import NearestNeighbour
-from fscl.continual.prototypes import Prototypes
+from fscl.continual.methods.neighbour import NearestNeighbour
+from fscl.continual.methods.prototypes import Prototypes
 from fscl.errors import MisuseError, StorageError
 from fscl.nets.network import Network
 from fscl.nets.params import linear

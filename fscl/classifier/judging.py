@@ -28,7 +28,7 @@ from fscl.classifier.knowledge import Judgement
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.prototypes import Prototypes
+from fscl.continual.methods.prototypes import Prototypes
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
 from fscl.nets.params import class_sums, linear

@@ -7,47 +7,47 @@ weights follow a little.
 
 L. Wang, Q. Li, Y. Zhong, J. Zhu, "Few-shot Continual Learning: a Brain-inspired Approach", 2021 (Algorithm 1).
 
+Put together from three parts, each of several kinds with settings of its own: an objective (objectives.py), a regulariser
+(regularisers/), and a memory (memory.py).
+
 Departs from the paper, or settles what it leaves open:
 - one iteration is one full-batch step over the replay set; a task takes `steps` of them, the embedding moves in the first
   `embedding_steps`, the head in all of them, under one Adam state;
 - the head grows by a fresh row for each new class and has a slow copy that follows at the same rate;
 - prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved, or those of
   the base throughout.
-Dials that the paper does not have, off unless a method sets them: another objective for the embedding (objectives.py),
-jittered shots, a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
+Settings that the paper does not have, off unless a method sets them: another objective for the embedding, jittered shots,
+a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
 """
 
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fscl.continual.generator import generate, parameter_counts
-from fscl.continual.learner import ContinualLearner, LearnerState, expect_keys, n_bytes
-from fscl.continual.lost import grown, with_lost
-from fscl.continual.memory import ReplaySet, balanced, memory_for
-from fscl.continual.objectives import head_of_means, leave_one_out
-from fscl.continual.regularisers import (
-    Hold,
-    accumulated,
-    can_be_squared,
-    constant_gates,
-    fisher_information,
-    gradient_sizes,
-    output_sensitivity,
-    path_importance,
-    pull_ratio,
-    tag_gates,
-    weighed_anchor,
+from fscl.continual.batches import BatchSource, ReplaySet
+from fscl.continual.consolidation_settings import ConsolidationSettings
+from fscl.continual.held_out import HeldOut, by_means
+from fscl.continual.learner import (
+    ContinualLearner,
+    HeldWeights,
+    LearnerState,
+    Waypoint,
+    expect_keys,
+    n_bytes,
+    without_row,
 )
-from fscl.continual.settings import Dials
-from fscl.continual.shown import Shown
+from fscl.continual.memory import AllShots, balanced, grown, with_evicted
+from fscl.continual.objectives import head_of_means
+from fscl.continual.regularisers import ComingTask, LearnedTask, Regulariser, can_be_squared, gradient_ratio
 from fscl.data.augment import view
 from fscl.data.pool import Examples
+from fscl.data.stream import StreamSpec
 from fscl.device import autocast
 from fscl.errors import Divergence
-from fscl.nets.network import Network
+from fscl.nets.network import Network, grouped, named
 from fscl.nets.norm import Statistics
 from fscl.nets.params import (
     Params,
@@ -59,146 +59,202 @@ from fscl.nets.params import (
     linear,
     trainable_copy,
 )
-from fscl.rng import child_seed, generator
+from fscl.rng import generator
 
-MAY_LACK = ("statistics", "lost")  # parts of a state that are there only after some tasks
-HELD_STILL = {"embedding_steps": 0, "regulariser": "none"}  # for a base that has no weights to move
 FINITE_CHECK_EVERY = 50  # steps; a check each step would cost more than it tells
 
 
 class Consolidation(ContinualLearner):
-    """Slow and fast weights over a replayed memory. `methods.py` lists the named settings.
+    """Slow and fast weights over a replayed memory; `methods/two_step.py` lists the named settings.
 
-    On a frozen pretrained base there is no embedding to move or to hold: every setting then learns the head alone.
+    On a frozen base there is no embedding to move or to hold: every setting then learns the head alone.
     """
 
-    def __init__(self, network: Network, settings: Dials, *, seed: int, name: str = "consolidation") -> None:
-        self.network = network.randomised(generator(seed, "random-start")) if settings.start == "random" else network
-        self.settings = settings if self.network.params else settings.model_copy(update=HELD_STILL)
-        self.seed = seed
-        self.name = name
-        self.memory = memory_for(settings)
+    Settings = ConsolidationSettings
+    settings: ConsolidationSettings
+
+    def __init__(self, network: Network, settings: ConsolidationSettings, *, seed: int) -> None:
+        settings = settings.fitting(network)
+        if settings.start == "random":
+            network = network.randomised(generator(seed, "random-start"))
+        super().__init__(network, settings, seed=seed)
+        settings.memory.check(network)
+        self.memory = settings.memory.empty()
         self.n_tasks = 0
-        self.lost: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
+        self.evicted: Params = {}  # by class, of the shots that were not kept: how many, and the sum of their features
         self.slow: Params = frozen_copy(self.network.params)
         self.slow_head: Params = empty_head(network.n_features, network.dtype, network.device)
         self.fast: Params = self.slow
         self.fast_head: Params = self.slow_head
-        self.importance: Params = {}
-        if settings.regulariser not in ("none", "constant"):
-            self.importance = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
-        self.weighted: Params = {}  # importance · weights, summed over tasks; for accumulate = "each" alone
-        if settings.accumulate == "each":
-            self.weighted = {name: torch.zeros_like(tensor) for name, tensor in self.slow.items()}
         self.statistics: Statistics | None = None
-        if settings.memory == "generated" and network.image_size is not None and network.picture_shape is not None:
-            parameter_counts(settings.generator, *network.picture_shape)  # refuses what does not fit
-        self._said: dict[str, float] = {}
+        self.regulariser: Regulariser = settings.regulariser.start(self.slow)
+        self._diagnostics: dict[str, float] = {}
 
     @property
     def n_classes(self) -> int:
         return len(self.slow_head["bias"])
 
     def learn_task(self, support: Examples) -> None:
-        self._check_support(support)
+        """Algorithm 1."""
+        self.check_support(support)
         support = Examples(support.images.to(self.network.device), support.labels.cpu())
+        settings, replay = self.settings, self._replay(support)
         n_classes = max(self.n_classes, int(support.labels.max()) + 1)
-        rows = [generator(self.seed, "head-row", label) for label in range(n_classes)]
-        slow_head = grow_head(self.slow_head, n_classes, rows)
-        replay = self._replay(support)
-        if self.settings.head_start == "means" and self.settings.objective == "cross_entropy":
-            with torch.no_grad():
-                features = self.network.features(replay.x, self.slow, statistics=self._learned_with)
-                slow_head = head_of_means(slow_head, features, replay.y, self.settings.temperature)
+        slow_head = settings.objective.starting_head(
+            self._with_rows(self.slow_head, n_classes), lambda: self._slow_features(replay.x), replay.y
+        )
 
-        importance, hold = self._hold(slow_head, support)
-        fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)
-        rates = (fast, self.settings.learning_rate), (fast_head, self.settings.rate_of_head)
-        groups = [{"params": list(params.values()), "lr": rate} for params, rate in rates]
-        optimiser = torch.optim.Adam(groups, betas=self.settings.betas)
-        path = {name: torch.zeros_like(tensor) for name, tensor in fast.items()} if self._follows_path else {}
-        said: dict[str, float] = {}
-        n_moved = 0
-        shown = Shown(self.network, self.settings, replay)
-        for step in range(self.settings.moving_steps):
-            loss = self._embedding_loss(fast, fast_head, shown)
+        regulariser = self.regulariser.copy()  # step 1: tag
+        regulariser.before_task(ComingTask(self.n_tasks, self.slow, lambda slow: self._loss(slow, slow_head, support)))
+
+        fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)  # step 2: fast learning
+        optimiser = self._optimiser(fast, fast_head)
+        diagnostics = self._move(optimiser, fast, fast_head, replay, regulariser)
+        statistics = self._freeze_statistics(replay, fast)
+        features = None
+        if settings.objective.trains_head:
+            n_moved = int(diagnostics["embedding_steps"])
+            self._learn_head(optimiser, fast, fast_head, replay, statistics, range(n_moved, settings.steps))
+        else:
+            features = self._embed(replay.images, fast, statistics)
+            known = self._with_rows(self.fast_head, n_classes)  # classes that are no longer remembered keep their means
+            evicted = grown(self.evicted, n_classes)
+            fast_head = head_of_means(known, features, replay.y, settings.objective.temperature, evicted)
+        self._refuse_divergence(fast, fast_head)
+        fast, fast_head = frozen_copy(fast), frozen_copy(fast_head)
+        shots = self._measured_on(support)
+        regulariser.after_task(LearnedTask(self.n_tasks, self.network, self.slow, fast, fast_head, statistics, shots))
+        remembered = settings.memory.remembered(support, seed=self.seed, n_tasks=self.n_tasks)
+
+        # nothing above changed the learner: a task that fails leaves it as it was
+        self.fast, self.fast_head, self.statistics = fast, fast_head, statistics
+        if settings.slow_rate == 1:
+            self.slow, self.slow_head = self.fast, self.fast_head  # one set of weights, kept once
+        else:
+            self.slow = interpolate(self.slow, self.fast, settings.slow_rate)
+            self.slow_head = interpolate(slow_head, self.fast_head, settings.slow_rate)
+        self.regulariser, self._diagnostics = regulariser, diagnostics
+        kept = self.memory.add(remembered)
+        if features is not None and settings.memory.keeps_shots:
+            self.evicted = with_evicted(grown(self.evicted, n_classes), features, replay.y, kept)
+        self.n_tasks += 1
+
+    def features(self, images: Tensor) -> Tensor:
+        return self._embed(images, self.fast, self.statistics)
+
+    def scores(self, features: Tensor) -> Tensor:
+        return linear(self.fast_head, features)
+
+    def starting_point(self) -> Network:
+        """With the slow weights, as a copy."""
+        return self.network.with_weights(frozen_copy(self.slow), self._learned_with)
+
+    # the two steps
+
+    def _move(
+        self,
+        optimiser: torch.optim.Optimizer,
+        fast: Params,
+        fast_head: Params,
+        replay: ReplaySet,
+        regulariser: Regulariser,
+    ) -> dict[str, float]:
+        """The steps in which everything moves, by the gradient of the loss and that of the penalty."""
+        settings = self.settings
+        diagnostics: dict[str, float] = {"embedding_steps": 0}
+        source = BatchSource(self.network, replay, settings.jitter, settings.mirror, settings.autocast)
+        for step in range(settings.moving_steps):
+            features_by, y = source.next()
+            with autocast(settings.autocast):
+                features = features_by(fast, self._learned_with)
+            loss = settings.objective.loss(features, y, fast_head)
             if loss is None:
                 break
-            said["loss"] = loss.item()
-            if not math.isfinite(said["loss"]):
-                raise self._divergence(f"the loss is {said['loss']} at step {step + 1}")
-            if said["loss"] < self.settings.stop_loss:
+            diagnostics["loss"] = loss.item()
+            if not math.isfinite(diagnostics["loss"]):
+                raise self._divergence(f"the loss is {diagnostics['loss']} at step {step + 1}")
+            if diagnostics["loss"] < settings.stop_loss:
                 break
             optimiser.zero_grad()
             loss.backward()
-            self._move(optimiser, fast, hold, path, said)
-            n_moved = step + 1
-        statistics = self._freeze_statistics(replay, fast)
-        if self.settings.objective == "leave_one_out":
-            known = grow_head(self.fast_head, n_classes, rows)  # classes that are no longer remembered keep their means
-            features = self.embed(replay.images, fast, statistics)
-            fast_head = head_of_means(known, features, replay.y, self.settings.temperature, grown(self.lost, n_classes))
-        else:
-            self._learn_head(optimiser, fast, fast_head, replay, statistics, n_moved)
-        self._refuse_divergence(fast, fast_head)
-        weights, head = frozen_copy(fast), frozen_copy(fast_head)
-        importance, weighted = self._importance_after(importance, path, weights, head, statistics, support)
-        remembered = self._to_remember(support)
+            of_loss = {name: tensor.grad for name, tensor in fast.items() if tensor.grad is not None}
+            of_penalty = regulariser.gradient(fast)
+            if of_penalty is not None:
+                if not can_be_squared(of_penalty):
+                    raise self._divergence("the gradient of the penalty overflows")
+                diagnostics["pull_ratio"] = gradient_ratio(of_penalty, of_loss)
+                for name in of_loss:
+                    fast[name].grad = of_loss[name] + of_penalty[name]
+            before = frozen_copy(fast) if regulariser.follows_steps else {}
+            optimiser.step()
+            if regulariser.follows_steps:
+                regulariser.after_step(of_loss, before, {name: tensor.detach() for name, tensor in fast.items()})
+            diagnostics["embedding_steps"] = step + 1
+        return diagnostics
 
-        # nothing above changed the learner: a task that fails leaves it as it was
-        self.fast, self.fast_head, self.statistics = weights, head, statistics
-        if self.settings.slow_rate == 1:
-            self.slow, self.slow_head = self.fast, self.fast_head  # one set of weights, kept once
-        else:
-            self.slow = interpolate(self.slow, self.fast, self.settings.slow_rate)
-            self.slow_head = interpolate(slow_head, self.fast_head, self.settings.slow_rate)
-        self.importance, self.weighted, self._said = importance, weighted, {**said, "embedding_steps": n_moved}
-        kept = self.memory.add(remembered)
-        if self.settings.objective == "leave_one_out" and self.settings.memory == "shots":
-            self.lost = with_lost(grown(self.lost, n_classes), features, replay.y, kept)
-        self.n_tasks += 1
+    def _learn_head(
+        self,
+        optimiser: torch.optim.Optimizer,
+        fast: Params,
+        fast_head: Params,
+        replay: ReplaySet,
+        statistics: Statistics | None,
+        steps: range,
+    ) -> None:
+        """The steps that are left, of the head alone, on features computed once."""
+        if not steps:
+            return
+        features = self._embed(replay.images, fast, statistics)
+        for tensor in fast.values():
+            tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
+        for step in steps:
+            chosen = replay.batch()
+            known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
+            loss = cross_entropy(linear(fast_head, known), y)
+            if step % FINITE_CHECK_EVERY == 0 and not torch.isfinite(loss):
+                raise self._divergence(f"the loss is {loss.item()} at step {step + 1}")
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
 
-    def predict(self, images: Tensor) -> Tensor:
-        self._check_can_predict()
-        return linear(self.fast_head, self.embed(images, self.fast, self.statistics))
-
-    def starting_point(self) -> Network:
-        return self.network.with_weights(frozen_copy(self.slow), self._learned_with)
-
-    def diagnostics(self) -> dict[str, float]:
-        """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how hard the regulariser
-        pulled in the last step, as a share of the loss's own gradient."""
-        return dict(self._said)
-
-    def stored_bytes(self) -> dict[str, int]:
-        apart = ("importance", "weighted")
-        weights = [t for group, params in self._groups().items() if group not in apart for t in params.values()]
-        importance = [*self.importance.values(), *self.weighted.values()]
-        weights += self.network.fixed.values()
-        return {"weights": n_bytes(weights), "memory": self.memory.n_bytes, "importance": n_bytes(importance)}
-
-    @property
-    def _follows_path(self) -> bool:
-        return self.settings.regulariser == "si"
+    def _loss(self, params: Params, head: Params, support: Examples) -> Tensor | None:
+        """Of the shots of a task, with these weights."""
+        shots = self._measured_on(support)
+        features = self.network.features(self.network.to_input(shots.images), params, statistics=self._learned_with)
+        return self.settings.objective.loss(features, shots.labels.to(features.device), head)
 
     def _replay(self, support: Examples) -> ReplaySet:
         both = self.memory.with_new(support)
         size = len(both) if self.settings.batch_size == "all" else self.settings.batch_size
         order = generator(self.seed, "batches", self.n_tasks)
         x = self.network.to_input(both.images)
-        own, whole_classes = torch.unique(support.labels), self.settings.objective == "leave_one_out"
-        return ReplaySet(x, both.images, both.labels.to(x.device), own, size, whole_classes, order)
+        whole_classes = self.settings.objective.compares_images
+        return ReplaySet(
+            x, both.images, both.labels.to(x.device), torch.unique(support.labels), size, whole_classes, order
+        )
 
-    def _shown(self, support: Examples) -> Examples:
-        """The images of a task by which importance is told: all, or as many of every class as a batch has room for."""
+    def _measured_on(self, support: Examples) -> Examples:
+        """The images of a task that a regulariser looks at: all, or as many of every class as a batch has room for."""
         room = None if self.settings.batch_size == "all" else self.settings.batch_size
         if room is None or len(support) <= room:
             return support
         kept = balanced(support.labels, None, room)
         return Examples(support.images[kept], support.labels[kept])
 
-    def embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
-        """Features to answer with, each image alone."""
+    def _with_rows(self, head: Params, n_classes: int) -> Params:
+        return grow_head(head, n_classes, [generator(self.seed, "head-row", label) for label in range(n_classes)])
+
+    def _optimiser(self, fast: Params, fast_head: Params) -> torch.optim.Adam:
+        rates = (fast, self.settings.learning_rate), (fast_head, self.settings.rate_of_head)
+        groups = [{"params": list(params.values()), "lr": rate} for params, rate in rates]
+        return torch.optim.Adam(groups, betas=self.settings.betas)
+
+    def _slow_features(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.network.features(x, self.slow, statistics=self._learned_with)
+
+    def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
+        """Features to answer with, each image alone, averaged over its views."""
         total = None
         for seen in (images, images.flip(3)) if self.settings.mirror else (images,):
             for number in range(self.settings.views):
@@ -206,18 +262,6 @@ class Consolidation(ContinualLearner):
                 total = features if total is None else total + features
         assert total is not None
         return total / (self.settings.views * (2 if self.settings.mirror else 1))
-
-    def _embedding_loss(self, fast: Params, fast_head: Params, shown: Shown) -> Tensor | None:
-        """The loss of one step; None where the shots have nothing to teach the embedding."""
-        features_by, y = shown.next()
-        with autocast(self.settings.autocast):
-            features = features_by(fast, self._learned_with)
-        return self._loss(features, y, fast_head)
-
-    def _loss(self, features: Tensor, y: Tensor, head: Params) -> Tensor | None:
-        if self.settings.objective == "leave_one_out":
-            return leave_one_out(features, y, self.settings.temperature)
-        return cross_entropy(linear(head, features), y)
 
     @property
     def _learned_with(self) -> Statistics | None:
@@ -230,162 +274,52 @@ class Consolidation(ContinualLearner):
         chosen = replay.batch()
         return self.network.freeze_statistics(replay.x if chosen is None else replay.x[chosen], fast)
 
-    def _move(
-        self,
-        optimiser: torch.optim.Optimizer,
-        fast: Params,
-        hold: Hold | None,
-        path: Params,
-        said: dict[str, float],
-    ) -> None:
-        """One step of everything, by the loss's gradient and the pull; `path` and `said` are brought up to date."""
-        by_loss = {name: tensor.grad for name, tensor in fast.items() if tensor.grad is not None}
-        if path:
-            by_loss = {name: grad.clone() for name, grad in by_loss.items()}
-        if hold is not None:
-            pulled = hold.pull(fast, self.settings.strength)
-            if not can_be_squared(pulled):
-                raise self._divergence("the penalty pulls harder than Adam can reckon with")
-            said["pull_ratio"] = pull_ratio(pulled, by_loss)
-            for name, tensor in fast.items():
-                if tensor.grad is not None:
-                    tensor.grad = tensor.grad + pulled[name]
-        before = {name: fast[name].detach().clone() for name in path}
-        optimiser.step()
-        for name, total in path.items():
-            total.sub_(by_loss[name] * (fast[name].detach() - before[name]))
-
-    def _learn_head(
-        self,
-        optimiser: torch.optim.Optimizer,
-        fast: Params,
-        fast_head: Params,
-        replay: ReplaySet,
-        statistics: Statistics | None,
-        n_done: int,
-    ) -> None:
-        """The steps that are left, of the head alone, on features computed once."""
-        if n_done == self.settings.steps:
-            return
-        features = self.embed(replay.images, fast, statistics)
-        for tensor in fast.values():
-            tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
-        for step in range(n_done, self.settings.steps):
-            chosen = replay.batch()
-            known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
-            loss = cross_entropy(linear(fast_head, known), y)
-            self._check_finite(loss, step)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-
-    def _hold(self, slow_head: Params, support: Examples) -> tuple[Params, Hold | None]:
-        """Step 1: importance up to this task, the task's own tags included, and the hold that it gives."""
-        name = self.settings.regulariser
-        if name == "none":
-            return self.importance, None
-        if name == "constant":
-            return self.importance, Hold(constant_gates(self.slow), self.slow)
-        if name == "tagging":
-            slow = trainable_copy(self.slow)
-            shown = self._shown(support)
-            x = self.network.to_input(shown.images)
-            features = self.network.features(x, slow, statistics=self._learned_with)
-            loss = self._loss(features, shown.labels.to(features.device), slow_head)
-            new = {} if loss is None else gradient_sizes(loss, slow)
-            tags = {key: total + new.get(key, 0.0) for key, total in self.importance.items()}
-            gates = tag_gates(tags, self.n_tasks + 1, self.settings.gate_slope, self.settings.activity_scale)
-            return tags, Hold(gates, self.slow)
-        if self.n_tasks == 0:
-            return self.importance, None
-        anchor = weighed_anchor(self.importance, self.weighted, self.slow) if self.weighted else self.slow
-        return self.importance, Hold(self.importance, anchor)
-
-    def _importance_after(
-        self,
-        importance: Params,
-        path: Params,
-        weights: Params,
-        head: Params,
-        statistics: Statistics | None,
-        support: Examples,
-    ) -> tuple[Params, Params]:
-        """What ewc, si and mas make of the task that was just learned."""
-        settings, support = self.settings, self._shown(support)
-        x = self.network.to_input(support.images)
-        if settings.regulariser == "ewc":
-            labels, which = support.labels, settings.fisher_labels
-            found = fisher_information(self.network, weights, head, x, labels, statistics, which)
-        elif settings.regulariser == "mas":
-            found = output_sensitivity(self.network, weights, head, x, statistics)
-        elif settings.regulariser == "si":
-            found = path_importance(path, {name: weights[name] - self.slow[name] for name in path}, settings.damping)
-        else:
-            return importance, self.weighted
-        if self.weighted:
-            found = {name: tensor.clamp_min(0) for name, tensor in found.items()}
-        total = accumulated(importance, found, self.n_tasks, settings.accumulate, settings.decay)
-        weighted = {name: settings.decay * old + found[name] * weights[name] for name, old in self.weighted.items()}
-        return total, weighted
-
-    def _to_remember(self, support: Examples) -> Examples:
-        if self.settings.memory == "shots" or self.memory.keeps_nothing:
-            return support
-        labels = torch.unique(support.labels)
-        made = [
-            generate(
-                support.images[support.labels == label],
-                self.settings.generator,
-                seed=child_seed(self.seed, "generated", int(label), self.n_tasks),
-            )
-            for label in labels
-        ]
-        return Examples(torch.cat(made), labels.repeat_interleave(len(made[0])))
-
-    def _check_finite(self, loss: Tensor, step: int) -> None:
-        if step % FINITE_CHECK_EVERY == 0 and not torch.isfinite(loss):
-            raise self._divergence(f"the loss is {loss.item()} at step {step + 1}")
-
     def _refuse_divergence(self, *weights: Params) -> None:
         if not all(bool(torch.isfinite(tensor).all()) for params in weights for tensor in params.values()):
             raise self._divergence("the weights are no longer finite")
 
     def _divergence(self, what: str) -> Divergence:
-        rate, strength = self.settings.learning_rate, self.settings.strength
+        rate, strength = self.settings.learning_rate, self.regulariser.strength
         held = f" and strength {strength:g}. Lower one of them" if strength else ". Lower it"
         return Divergence(
             f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {rate:g}{held}; the learner is as "
             "it was before the task."
         )
 
+    # keeping and forgetting
+
     def state(self) -> LearnerState:
-        tensors = {f"memory/{key}": tensor for key, tensor in self.memory.tensors().items()}
-        for group, params in self._groups().items():
-            tensors |= {f"{group}/{key}": tensor.clone() for key, tensor in params.items()}
-        return LearnerState(tensors, {"n_tasks": self.n_tasks, "method": self.name})
+        groups = {name: frozen_copy(params) for name, params in self._groups().items()}
+        return LearnerState(named(memory=self.memory.tensors(), **groups), {"n_tasks": self.n_tasks})
 
     def restore(self, state: LearnerState) -> None:
-        optional = {key for key in state.tensors if key.startswith(("memory/", "statistics/", "lost/"))}
-        needed = {f"{part}/{key}" for part, params in self._groups().items() for key in params if part not in MAY_LACK}
+        may_lack = ("memory/", "statistics/", "evicted/")  # there only after some tasks
+        optional = {key for key in state.tensors if key.startswith(may_lack)}
+        needed = {key for key in named(**self._groups()) if not key.startswith(may_lack)}
         expect_keys(state.tensors, needed | optional, self.name)
 
-        def group(part: str) -> Params:
-            prefix = f"{part}/"
-            found = {key: tensor for key, tensor in state.tensors.items() if key.startswith(prefix)}
-            return {key.removeprefix(prefix): t.to(self.network.device, copy=True) for key, t in found.items()}
+        def group(name: str) -> Params:
+            (tensors,) = grouped(state.tensors, name)
+            return {key: tensor.to(self.network.device, copy=True) for key, tensor in tensors.items()}
 
-        def weights(part: str) -> Params:
-            found = group(part)
-            return in_layout({name: found[name] for name in self.network.params})
+        def weights(name: str) -> Params:
+            tensors = group(name)
+            return in_layout({key: tensors[key] for key in self.network.params if key in tensors})
 
         self.slow, self.fast = weights("slow"), weights("fast")
-        self.importance = weights("importance") if self.importance else {}
-        self.weighted = weights("weighted") if self.weighted else {}
         self.slow_head, self.fast_head = group("slow_head"), group("fast_head")
+        self.regulariser.restore({name: weights(name) for name in self.regulariser.tensors()})
         self.statistics = group("statistics") or None
-        self.lost = group("lost")
+        self.evicted = group("evicted")
         self.memory.restore(group("memory"))
         self.n_tasks = int(state.details["n_tasks"])
+
+    def without_class(self, label: int) -> bool:
+        heads = [{name: without_row(t, label) for name, t in head.items()} for head in (self.slow_head, self.fast_head)]
+        self.slow_head, self.fast_head = heads
+        self.evicted = {name: without_row(tensor, label) for name, tensor in self.evicted.items()}
+        self.memory.without_class(label)
+        return True
 
     def _groups(self) -> dict[str, Params]:
         return {
@@ -393,8 +327,68 @@ class Consolidation(ContinualLearner):
             "slow_head": self.slow_head,
             "fast": self.fast,
             "fast_head": self.fast_head,
-            "importance": self.importance,
-            "weighted": self.weighted,
+            **self.regulariser.tensors(),
             "statistics": self.statistics or {},
-            "lost": self.lost,
+            "evicted": self.evicted,
         }
+
+    # answers about itself
+
+    @property
+    def moves_embedding(self) -> bool:
+        return self.settings.moving_steps > 0
+
+    def diagnostics(self) -> dict[str, float]:
+        """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how large the gradient of the
+        penalty was in the last step, as a share of the loss's own."""
+        return dict(self._diagnostics)
+
+    def stored_bytes(self) -> dict[str, int]:
+        importance = self.regulariser.tensors()
+        weights = [t for group, params in self._groups().items() if group not in importance for t in params.values()]
+        weights += self.network.fixed.values()
+        held = [tensor for params in importance.values() for tensor in params.values()]
+        return {"weights": n_bytes(weights), "memory": self.memory.n_bytes, "importance": n_bytes(held)}
+
+    def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
+        """By class means of the base, where the head is made of class means: the embedding has learned from the examples."""
+        if self.settings.objective.trains_head:
+            return None
+        squared, own = by_means(base_features, labels, self.n_classes)
+        return HeldOut(-squared / self.settings.objective.temperature, own)
+
+    def work(self, stream: StreamSpec, number: int) -> float:
+        settings, ways = self.settings, stream.task_sizes
+        queries = sum(ways[: number + 1]) * stream.n_query
+        kept = sum(way * settings.memory.per_class_of(stream.shots(n)) for n, way in enumerate(ways[:number]))
+        replayed = ways[number] * stream.shots(number) + kept
+        if settings.batch_size != "all":
+            replayed = min(replayed, settings.batch_size)
+        return (3 * settings.moving_steps + 1) * replayed + queries * settings.views
+
+    def artefacts(self, shots: Examples) -> dict[str, bytes]:
+        return self.settings.memory.pictures(shots, self.memory)
+
+    def held_weights(self) -> HeldWeights | None:
+        return self.regulariser.held(self.slow, self.n_tasks)
+
+    def course(self, support: Examples, steps: Sequence[int]) -> Iterator[Waypoint]:
+        """The task is learned anew, for 1 step, for 2 and so on: learning is deterministic."""
+        if not self.network.params:
+            return
+        for step in sorted({min(step, self.settings.steps) for step in steps}):
+            # a copy is not checked, so that 0 steps can be had; what would be remembered has no part in the first task
+            settings = self.settings.model_copy(update={"steps": step, "memory": AllShots()})
+            learner = type(self)(self.network, settings, seed=self.seed)
+            learner.learn_task(support)
+            yield Waypoint(step, learner.network.with_weights(learner.fast, learner.statistics), learner.fast_head)
+
+    def export_obstacle(self) -> str | None:
+        if self.settings.views != 1:
+            return (
+                f"a classifier that looks at {self.settings.views} views of a picture cannot be one ONNX file; teach it "
+                'with settings={"views": 1}.'
+            )
+        if self.settings.mirror:
+            return "a classifier that looks at a picture both ways cannot be one ONNX file; teach it without mirror."
+        return None

@@ -5,49 +5,58 @@ arithmetic can be tested on numbers chosen by hand.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import final
 
 import torch
 from torch import Tensor
 
+from fscl.continual.held_out import HeldOut, by_folds
 from fscl.continual.learner import ContinualLearner, LearnerState, n_bytes
 from fscl.data.pool import Examples
 from fscl.device import exact_device
-from fscl.nets.network import Network
 from fscl.nets.params import class_sums
 
 ROUNDING = 1e-12  # of a sum of squares: what the rounding of float32 features leaves when there is no spread at all
 
 
 class FrozenFeatures(ContinualLearner):
-    """Embeds images with the base network, and leaves the rest to `learn_features` and `score_features`."""
+    """Embeds images with the base network, and leaves the rest to `learn_features` and `scores`."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
-
+    @final
     def learn_task(self, support: Examples) -> None:
-        self._check_support(support)
+        self.check_support(support)
         features = self.network.embed(support.images)
         self.learn_features(features, support.labels.to(features.device))
 
-    def starting_point(self) -> Network:
-        return self.network  # a value, and the same for ever
+    @abstractmethod
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        """Learn features (n, n_features) with labels (n,) that were checked; changes all that it changes, or nothing."""
 
     def stored_bytes(self) -> dict[str, int]:
         own = super().stored_bytes()
         base = [*self.network.params.values(), *self.network.fixed.values()]
         return {**own, "weights": own["weights"] + n_bytes(base)}
 
-    def predict(self, images: Tensor) -> Tensor:
-        self._check_can_predict()
-        return self.score_features(self.network.embed(images))
+    def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
+        """Fitted again without one example of every class at a time; None where a class has no example to fit it from."""
+        if set(labels.tolist()) != set(range(self.n_classes)):
+            return None
 
-    @abstractmethod
-    def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        """Learn features (n, n_features) with labels (n,) that were checked; changes all that it changes, or nothing."""
+        def fit(others: Tensor, their_labels: Tensor) -> Callable[[Tensor], Tensor]:
+            learner = self.fresh()
+            learner.learn_features(others, their_labels)
+            return learner.scores
 
-    @abstractmethod
-    def score_features(self, features: Tensor) -> Tensor:
-        """Scores (n, n_classes) of features (n, n_features), each judged alone."""
+        return by_folds(fit, features, labels)
+
+
+def distances(features: Tensor, points: Tensor) -> Tensor:
+    """Euclidean distances (n, n_points), each row the same whatever the others are."""
+    if torch.compiler.is_compiling():  # an exported graph knows no cdist
+        return (features[:, None] - points[None]).square().sum(2).sqrt()
+    # the other modes of cdist take another route for large batches, and so give other last bits
+    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def add_to_classes(sums: Tensor, counts: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,63 +1,162 @@
-"""The replay memory: shots of earlier tasks, kept as uint8 images, within bounds that are never exceeded."""
+"""The replay memory: what is kept of earlier tasks, as uint8 images, within bounds that are never exceeded.
 
-from dataclasses import dataclass
-from functools import cached_property
+Four kinds: all shots; shots within bounds; images that a small GAN makes up in their place (generator.py); nothing.
+"""
+
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from fscl.continual.settings import Dials
+from fscl.continual.generator import GeneratorSpec, generate, parameter_counts
+from fscl.continual.parts import Part, as_section
+from fscl.data.contact_sheet import contact_sheet
 from fscl.data.pool import Examples
+from fscl.nets.network import Network
+from fscl.nets.params import Params, class_sums
+from fscl.rng import child_seed
 
 LABEL_BYTES = torch.int64.itemsize
+MAX_ROWS = 10  # classes on one sheet
+GAP = 4  # pixels between its images
+Bound = Annotated[int, Field(ge=0)] | Literal["all"]
 
 
-@dataclass(frozen=True)
-class ReplaySet:
-    """What a task is learned from: network inputs with their images and labels, and how batches are drawn.
+class _Kind(Part):
+    """What the kinds of memory share.
 
     Attributes:
-        own: the classes of the task itself, on the CPU.
-        batch_size: images in a batch at most.
-        whole_classes: batches are of whole classes, the task's own first, for an objective that compares the images of a
-            class. Otherwise they are spread evenly over all classes: a head that sees new classes more often than old
-            ones forgets the old.
-        order: draws the batches, and whatever else is random in learning the task.
+        always: replay also where tasks bring new instances of known classes. As in the TSC paper those are learned without
+            replay, unless replay is what a method is.
     """
 
-    x: Tensor
-    images: Tensor
-    y: Tensor
-    own: Tensor
-    batch_size: int
-    whole_classes: bool
-    order: torch.Generator
+    always: bool = False
 
-    @cached_property
-    def labels(self) -> Tensor:
-        """`y` on the CPU, where batches are drawn, whatever the device."""
-        return self.y.cpu()
+    keeps_shots: ClassVar[bool] = True
 
-    @property
-    def is_one_batch(self) -> bool:
-        return self.batch_size >= len(self.labels)
+    def check(self, network: Network) -> None:
+        """Refuse a network whose images cannot be kept so."""
+        return
 
-    def batch(self) -> Tensor | None:
-        """Positions of the next batch, drawn anew each time; None for everything."""
-        return None if self.is_one_batch else self._drawn(self.labels).to(self.y.device)
+    def empty(self) -> "ReplayMemory":
+        """A memory of this kind that holds nothing."""
+        return ReplayMemory()
 
-    def _drawn(self, labels: Tensor) -> Tensor:
-        if not self.whole_classes:
-            return spread(labels, self.batch_size, self.order)
-        if int(torch.isin(labels, self.own).sum()) > self.batch_size:
-            return spread(labels, self.batch_size, self.order, together=2)
-        turn = torch.randperm(int(labels.max()) + 1, generator=self.order)
-        turn[self.own] -= len(turn)
-        in_turn = torch.argsort(turn[labels], stable=True)
-        if turn[labels[in_turn[self.batch_size]]] == turn[labels[in_turn[self.batch_size - 1]]]:
-            cut = turn[labels[in_turn[self.batch_size]]]  # the class in which the batch would end: left out as a whole
-            return in_turn[: int((turn[labels] < cut).sum())]
-        return in_turn[: self.batch_size]
+    def per_class_of(self, n_shots: int) -> int:
+        """How many images of a class of so many shots are kept, where no other bound is met."""
+        return n_shots
+
+    def remembered(self, support: Examples, *, seed: int, n_tasks: int) -> Examples:
+        """What is to be kept of a task, before any bound."""
+        return support
+
+    def pictures(self, shots: Examples, memory: "ReplayMemory") -> dict[str, bytes]:
+        """Files for the report."""
+        return {}
+
+
+class AllShots(_Kind):
+    """Every shot of every task."""
+
+    kind: Literal["shots"] = "shots"
+
+    def within(self, n_bytes: int) -> "BoundedShots":
+        """The same within a bound."""
+        return BoundedShots(bytes=n_bytes, always=self.always)
+
+
+class _Bounded(_Kind):
+    """What is kept within bounds: the first images of each class, as many of every class as there is room for.
+
+    Attributes:
+        per_class: images of one class at most.
+        images: images in all at most.
+        bytes: bytes of images and labels at most.
+    """
+
+    per_class: Bound = "all"
+    images: Bound = "all"
+    bytes: Bound = "all"
+
+    def empty(self) -> "ReplayMemory":
+        return ReplayMemory(_limit(self.per_class), _limit(self.images), _limit(self.bytes))
+
+    def per_class_of(self, n_shots: int) -> int:
+        return n_shots if self.per_class == "all" else min(n_shots, self.per_class)
+
+    def within(self, n_bytes: int) -> Self:
+        """The same within another bound."""
+        return self.model_copy(update={"bytes": n_bytes})
+
+
+class BoundedShots(_Bounded):
+    """Shots within bounds."""
+
+    kind: Literal["bounded"] = "bounded"
+
+
+class GeneratedImages(_Bounded):
+    """Images that a generator of each class leaves behind, instead of its shots; within bounds likewise."""
+
+    kind: Literal["generated"] = "generated"
+    generator: GeneratorSpec = GeneratorSpec()
+
+    keeps_shots: ClassVar[bool] = False
+
+    def check(self, network: Network) -> None:
+        if network.image_size is not None and network.picture_shape is not None:
+            parameter_counts(self.generator, *network.picture_shape)  # refuses what does not fit
+
+    def empty(self) -> "ReplayMemory":
+        made = self.generator.images_per_class  # a class that comes again does not leave as many behind again
+        per_class = made if self.per_class == "all" else min(self.per_class, made)
+        return ReplayMemory(per_class, _limit(self.images), _limit(self.bytes))
+
+    def remembered(self, support: Examples, *, seed: int, n_tasks: int) -> Examples:
+        if self.empty().keeps_nothing:
+            return support
+        labels = torch.unique(support.labels)
+        made = [
+            generate(
+                support.images[support.labels == label],
+                self.generator,
+                seed=child_seed(seed, "generated", int(label), n_tasks),
+            )
+            for label in labels
+        ]
+        return Examples(torch.cat(made), labels.repeat_interleave(len(made[0])))
+
+    def pictures(self, shots: Examples, memory: "ReplayMemory") -> dict[str, bytes]:
+        """A sheet: in each row the shots of a class, and beside them the images generated from them."""
+        if memory.stored is None:
+            return {}
+        sides = shots.to("cpu"), memory.stored.to("cpu")
+        both = sorted(set(sides[0].labels.tolist()) & set(sides[1].labels.tolist()))[:MAX_ROWS]
+        rows = [[side.images[side.labels == label] for side in sides] for label in both]
+        return {"generated.png": contact_sheet(rows, gap=GAP, row_gap=GAP, group_gap=4 * GAP)}
+
+
+class NoMemory(_Kind):
+    """No replay."""
+
+    kind: Literal["none"] = "none"
+
+    def empty(self) -> "ReplayMemory":
+        return ReplayMemory(0)
+
+    def per_class_of(self, n_shots: int) -> int:
+        return 0
+
+    def within(self, n_bytes: int) -> "NoMemory":
+        """Nothing is within any bound."""
+        return self
+
+
+AnyMemory = Annotated[
+    Annotated[AllShots | BoundedShots | GeneratedImages | NoMemory, Field(discriminator="kind")],
+    BeforeValidator(as_section),
+]
 
 
 class ReplayMemory:
@@ -110,6 +209,15 @@ class ReplayMemory:
         self.stored = Examples(both.images[kept], both.labels[kept])
         return kept
 
+    def without_class(self, label: int) -> None:
+        """Drop the images of a class; classes above it move down by one."""
+        if self.stored is None:
+            return
+        stay = self.stored.labels != label
+        labels = self.stored.labels[stay]
+        left = Examples(self.stored.images[stay.to(self.stored.images.device)], labels - (labels > label).long())
+        self.stored = left if len(left) else None
+
     def tensors(self) -> dict[str, Tensor]:
         """What is held, by name, for storage."""
         return (
@@ -126,14 +234,8 @@ class ReplayMemory:
         return min((room for room in rooms if room is not None), default=None)
 
 
-def memory_for(settings: Dials) -> ReplayMemory:
-    """An empty memory within the bounds that the settings set."""
-    given = (settings.memory_per_class, settings.memory_images, settings.memory_bytes)
-    per_class, n_images, n_bytes = (None if bound == "all" else bound for bound in given)
-    if settings.memory == "generated":  # a class that comes again does not leave as many behind again
-        made = settings.generator.images_per_class
-        per_class = made if per_class is None else min(per_class, made)
-    return ReplayMemory(per_class, n_images, n_bytes)
+def _limit(bound: int | Literal["all"]) -> int | None:
+    return None if bound == "all" else bound
 
 
 def balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
@@ -141,29 +243,39 @@ def balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
 
     Where the room ends within a round, the classes that came first have theirs.
     """
-    turns = _turns(labels)
+    turns = turns_of(labels)
     in_turn = torch.argsort(turns * (int(labels.max()) + 1) + labels, stable=True)
     if per_class is not None:
         in_turn = in_turn[turns[in_turn] < per_class]
     return in_turn[:room].sort().values
 
 
-def spread(labels: Tensor, n: int, order: torch.Generator, *, together: int = 1) -> Tensor:
-    """Positions of `n` images drawn evenly from all classes, or as many as there are.
-
-    Classes come in random order, and each gives `together` images before any gives more.
-    """
-    shuffled = torch.randperm(len(labels), generator=order)
-    shown = labels[shuffled]
-    n_classes = int(labels.max()) + 1
-    turn = torch.randperm(n_classes, generator=order)
-    return shuffled[torch.argsort(_turns(shown) // together * n_classes + turn[shown], stable=True)[:n]]
-
-
-def _turns(labels: Tensor) -> Tensor:
+def turns_of(labels: Tensor) -> Tensor:
     """Of each image, how many of its class come before it."""
     by_class = torch.argsort(labels, stable=True)
     counts = torch.bincount(labels)
     turns = torch.empty_like(labels)
     turns[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
     return turns
+
+
+def with_evicted(evicted: Params, features: Tensor, labels: Tensor, kept: Tensor) -> Params:
+    """Of each class, how many shots were not kept and the sum of their features, with those of one more task.
+
+    With them a class's mean is that of all its shots, the evicted ones as the embedding saw them when it let them go.
+    """
+    gone = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
+    gone[kept] = False
+    if not bool(gone.any()):
+        return evicted
+    n_classes = len(evicted["counts"]) if evicted else int(labels.max()) + 1
+    sums, counts = class_sums(features[gone], labels[gone], n_classes)
+    if not evicted:
+        return {"sums": sums, "counts": counts}
+    return {"sums": sums + evicted["sums"], "counts": counts + evicted["counts"]}
+
+
+def grown(evicted: Params, n_classes: int) -> Params:
+    """With rows of nothing for classes that are new."""
+    missing = n_classes - len(evicted["counts"]) if evicted else 0
+    return {name: torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])]) for name, tensor in evicted.items()}

@@ -22,14 +22,15 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.settings import Dials
 from fscl.data.pool import ClassPool, Examples
 from fscl.nets.network import Network
 from fscl.nets.params import empty_head, grow_head
 from fscl.rng import child_seed, generator
 from fscl.storage import tensor_digest
 
-PROBE_SETTINGS = Dials(slow_rate=0.0, embedding_steps=100, steps=500)  # what "network" does to each problem
+PROBE_SETTINGS = Consolidation.Settings(
+    slow_rate=0.0, embedding_steps=100, steps=500
+)  # what "network" does to each problem
 
 
 class ProbeSpec(BaseModel):
@@ -127,7 +128,7 @@ class Probe:
 
     def _learned_by_the_network(self, network: Network, number: int) -> float:
         classes, labels = self.problems[number], torch.arange(self.spec.n_way)
-        learner = Consolidation(network, PROBE_SETTINGS, seed=child_seed(self.seed, "probe", number), name="probe")
+        learner = Consolidation(network, PROBE_SETTINGS, seed=child_seed(self.seed, "probe", number))
         learner.learn_task(Examples(self.shots[classes].flatten(0, 1), labels.repeat_interleave(self.spec.n_shot)))
         answers = learner.predict(self.queries[classes].flatten(0, 1)).argmax(1).cpu()
         return float((answers == labels.repeat_interleave(self.spec.n_query)).double().mean())

@@ -16,9 +16,9 @@ from torch import Tensor
 from fscl.continual.learner import ContinualLearner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
+from fscl.evaluation.contamination import SeenBefore, seen_before
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
-from fscl.evaluation.seen import SeenBefore, seen_before
 from fscl.nets.work import counted_work
 
 

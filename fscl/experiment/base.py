@@ -7,8 +7,8 @@ from fscl.data.pool import ClassPool, Splits, with_rotations
 from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.device import find_device
 from fscl.errors import ConfigError, MisuseError
+from fscl.evaluation.contamination import has_seen_classes
 from fscl.evaluation.metrics import mean_interval
-from fscl.evaluation.seen import has_seen_classes
 from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
 from fscl.meta.base import EmbeddingLearner

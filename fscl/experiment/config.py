@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscl.continual.methods import METHODS, find_method, with_changes
-from fscl.continual.settings import Dials
+from fscl.continual.learner import LearnerSettings, RunConditions
+from fscl.continual.registry import find_method
 from fscl.data.sets import FSCIL, DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
@@ -22,6 +22,7 @@ from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.evaluation.inspection import InspectSpec
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
+from fscl.experiment.method_settings import ALL, problems_with, settings_of
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
@@ -33,8 +34,6 @@ from fscl.nets.trained import BackboneName, Scaling, check_width
 MAX_CONFIG_BYTES = 2**20
 OVERRIDE = re.compile(r'((?:"[^"]*"|[^".=]*)(?:\.(?:"[^"]*"|[^".=]*))*)=(.*)', re.DOTALL)
 KEY_PART = re.compile(r'(?:^|\.)\s*(?:"([^"]*)"\s*|([^".]*))')
-REPLAY_BY_NATURE = ("joint", "naive", "replay", "gr")  # methods that are nothing without earlier examples
-QUICK_STOP_LOSS = 0.05  # of the cross-entropy; below it a `quick` run holds the embedding still
 
 
 def _known_method(name: str) -> str:
@@ -45,14 +44,8 @@ def _known_method(name: str) -> str:
     return name
 
 
-def _has_settings(name: str) -> str:
-    known = ["all", *(method for method, row in METHODS.items() if row.settings is not None)]
-    row = name.partition("@")[0]
-    if row in METHODS and row not in known:
-        raise ValueError(f"method {row!r} has no settings.")
-    if row not in known:
-        raise ValueError(str(unknown_name("method with settings", row, known)))
-    return name if name == "all" else _known_method(name)
+def _known_section(name: str) -> str:
+    return name if name == ALL else _known_method(name)
 
 
 class _Section(BaseModel):
@@ -101,7 +94,7 @@ class RunConfig(_Section):
     Attributes:
         methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for settings of its own.
         preset: "paper" takes every step; in "quick" the embedding stands still for the rest of a task once its cross-entropy
-            is below QUICK_STOP_LOSS, and the head learns on.
+            is below 0.05, and the head learns on.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
     """
 
@@ -142,7 +135,7 @@ class Config(_Section):
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
     inspect: InspectSpec | None = None
-    settings: dict[Annotated[str, AfterValidator(_has_settings)], Dials] = {}
+    settings: dict[Annotated[str, AfterValidator(_known_section)], dict[str, Any]] = {}
 
     @model_validator(mode="after")
     def _base_data_has_a_use(self) -> "Config":
@@ -192,31 +185,22 @@ class Config(_Section):
         """What the base is trained on."""
         return self.data if self.base_data is None else self.base_data
 
-    def settings_of(self, method: str) -> Dials | None:
-        """The settings of a method here: its row of the table < the preset < `settings.all` < `settings.<method>`.
+    @property
+    def conditions(self) -> RunConditions:
+        """What this run asks of every method."""
+        return RunConditions(
+            early_stop=self.run.preset == "quick",
+            classes_return=self.stream.setting == "new_instance",
+            autocast=self.autocast,
+        )
 
-        As in the TSC paper, new instances of known classes are learned without replay, unless replay is what the method is.
-        A variant such as tsc@k=20 has the settings of tsc here, and then its own.
-        """
-        settings, row = find_method(method).settings, method.partition("@")[0]
-        if settings is None:
-            return None
-        if self.run.preset == "quick" and settings.objective == "cross_entropy":
-            settings = settings.model_copy(update={"stop_loss": QUICK_STOP_LOSS})
-        if self.stream.setting == "new_instance" and row not in REPLAY_BY_NATURE:
-            settings = settings.model_copy(update={"memory_per_class": 0})
-        if self.autocast:
-            settings = settings.model_copy(update={"autocast": True})
-        for section in dict.fromkeys(("all", row, method)):
-            given = self.settings.get(section)
-            if given is not None:
-                settings = with_changes(settings, given)
-        return settings
+    def settings_of(self, method: str) -> LearnerSettings:
+        """The settings of a method here, every one of them."""
+        return settings_of(method, self.settings, self.conditions)
 
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
         content = self.model_dump(mode="json", exclude={"settings"})
-        settings = {method: self.settings_of(method) for method in self.run.methods}
         if self.base_data is None:
             del content["base_data"]  # as in runs from before there was such a key
         for key in ("device", "autocast"):
@@ -224,9 +208,7 @@ class Config(_Section):
                 del content[key]  # likewise
         if self.base.use is not None:
             content["base"] = {"use": self.base.use}
-        content["settings"] = {
-            method: value.model_dump(mode="json") for method, value in settings.items() if value is not None
-        }
+        content["settings"] = {method: self.settings_of(method).model_dump(mode="json") for method in self.run.methods}
         return content
 
 
@@ -314,11 +296,16 @@ def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 def make_config(content: Mapping[str, Any], *, source: str = "configuration") -> Config:
     """A checked configuration, or one ConfigError that names everything wrong with it."""
     try:
-        return Config.model_validate(content)
+        config = Config.model_validate(content)
     except ValidationError as error:
-        problems = list(dict.fromkeys(explain(problem, Config) for problem in error.errors()))
-        count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
-        raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems)) from error
+        problems = [explain(problem, Config) for problem in error.errors()]
+    else:
+        problems = list(problems_with(config.settings, config.run.methods, config.conditions))
+        if not problems:
+            return config
+    problems = list(dict.fromkeys(problems))
+    count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
+    raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems))
 
 
 def _read(name_or_path: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """What is wrong with a configuration, in the words of its file: one line a problem, with the nearest known name."""
 
 import re
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -10,22 +11,33 @@ from pydantic_core import ErrorDetails
 from fscl.errors import suggestion
 
 
-def explain(problem: ErrorDetails, root: type[BaseModel]) -> str:
-    """One line for one problem that pydantic found in a value of type `root`."""
+def explain(problem: ErrorDetails, root: type[BaseModel], above: tuple[str, ...] = ()) -> str:
+    """One line for one problem that pydantic found in a value of type `root`, which stands under the keys `above`."""
     keys, section = _walk(problem["loc"], root)
-    where, context, given = ".".join(keys) or "the whole", problem.get("ctx", {}), problem["input"]
+    where = ".".join([*map(_key, above), *keys]) or "the whole"
+    context, given = problem.get("ctx", {}), problem["input"]
     match problem["type"]:
         case "extra_forbidden":
             known = sorted(section.model_fields)
             return f"{where}: no such key.{suggestion(keys[-1], known) or ' Known here: ' + ', '.join(known) + '.'}"
         case "union_tag_not_found":
-            return f"{where}.method: is needed, because the other keys depend on it."
+            return f"{where}.{_discriminator(context)}: is needed, because the other keys depend on it."
         case "union_tag_invalid":
             tag, known = str(context["tag"]), _quoted(context["expected_tags"])
-            return f"{where}.method: there is no {tag!r}.{suggestion(tag, known)} Known: {', '.join(known)}."
+            near = f"{suggestion(tag, known)} Known: {', '.join(known)}."
+            return f"{where}.{_discriminator(context)}: there is no {tag!r}.{near}"
     message = problem["msg"].removeprefix("Value error, ")
     near = suggestion(given, _quoted(context.get("expected"))) if isinstance(given, str) else ""
     return f"{where}: {message[:1].lower()}{message[1:]}{'.' if near else ''}{near}"
+
+
+def _discriminator(context: Mapping[str, Any]) -> str:
+    """The key that says which kind a section is."""
+    return str(context["discriminator"]).strip("'")
+
+
+def _key(name: str) -> str:
+    return f'"{name}"' if "@" in name else name
 
 
 def _quoted(text: object) -> list[str]:
@@ -64,4 +76,6 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _tag(annotation: Any) -> Any:
-    return annotation.model_fields["method"].default if _is_section(annotation) else None
+    """By what value of its discriminator a section is chosen."""
+    fields = annotation.model_fields if _is_section(annotation) else {}
+    return next((fields[key].default for key in ("method", "kind", "name") if key in fields), None)

@@ -89,8 +89,10 @@ class RunRecord:
     def stream_path(self, sequence: int) -> Path:
         return self.folder / "streams" / f"{sequence:03d}.json"
 
-    def sheet_path(self, method: str) -> Path:
-        return self.folder / "generated" / f"{method}.png"
+    def sheet_path(self, method: str, name: str = "generated.png") -> Path:
+        """A file that a method leaves for the report: `generated.png` of tsc_gr is generated/tsc_gr.png."""
+        kind = Path(name)
+        return self.folder / kind.stem / f"{method}{kind.suffix}"
 
     def confused_path(self, cell: Cell) -> Path:
         return self.folder / "confused" / f"{cell.method}-{cell.sequence:03d}.json"

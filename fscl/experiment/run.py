@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Splits
 from fscl.data.sets import FSCIL
 from fscl.data.stream import Stream, listed_stream, sample_stream
@@ -34,7 +35,6 @@ from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.watch import watch_meta_training
-from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
 from fscl.nets.sources import load_network
 from fscl.process import configure_process
@@ -142,7 +142,13 @@ def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: in
     context = multiprocessing.get_context("spawn")  # forked copies of a process that used torch can hang
     ticks: Queue[float] = context.Queue()
     executor = ProcessPoolExecutor(workers, context, worker.begin, (config, record.folder, ticks))
-    work = [task_work(config, cell.method, number) for cell in pending for number in range(config.stream.n_tasks)]
+    network = load_network(record.network_path)[0]
+    learners = {
+        method: make_learner(method, network, settings=config.settings_of(method)) for method in config.run.methods
+    }
+    work = [
+        learners[cell.method].work(config.stream, number) for cell in pending for number in range(config.stream.n_tasks)
+    ]
     with reporter.stage(f"Learning {len(pending)} streams, {workers} at a time") as stage:
         over = threading.Event()
         counter = threading.Thread(target=_count, args=(ticks, stage, work, over), daemon=True)

@@ -15,25 +15,25 @@ from typing import Any
 import torch
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import RunError
+from fscl.evaluation.contamination import SeenBefore
 from fscl.evaluation.inspected import save_found
 from fscl.evaluation.inspection import Inspector
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.evaluation.protocol import evaluate_stream
-from fscl.evaluation.seen import SeenBefore
 from fscl.experiment.config import Config
 from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell, RunRecord
-from fscl.experiment.sheet import save_sheet
 from fscl.nets.network import Network
 from fscl.nets.sources import load_network
 from fscl.process import configure_process, release_free_memory
 from fscl.rng import child_seed
+from fscl.storage import write_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         cell.method,
         network,
         seed=child_seed(config.seed, "learner", cell.sequence),
-        settings=None if settings is None else settings.model_dump(),
+        settings=settings,
     )
     inspector = None
     if config.inspect is not None and isinstance(learner, Consolidation) and cell.sequence == 0:
@@ -97,12 +97,13 @@ def compute(cell: Cell) -> tuple[Cell, dict[str, Any], dict[str, Any]]:
         stream,
         moved,
         probes=_probes(_orders, cell.sequence),
-        on_task=lambda n_done: ticks.put(task_work(config, cell.method, n_done - 1)),
+        on_task=lambda n_done: ticks.put(learner.work(config.stream, n_done - 1)),
         on_learned=None if inspector is None else inspector.look,
     )
     peak = _peak_memory()
-    if isinstance(learner, Consolidation) and learner.settings.memory == "generated" and cell.sequence == 0:
-        _save_sheet(record.sheet_path(cell.method), learner, stream, pool)
+    if cell.sequence == 0:
+        for name, content in learner.artefacts(_shots(stream, pool)).items():
+            write_bytes(record.sheet_path(cell.method, name), content)
     save_confusions(record.confused_path(cell), worst_confusions(stream, pool, outcome.answers))
     if inspector is not None and isinstance(learner, Consolidation):
         save_found(record.inspected_path(cell.method), inspector.found(learner))
@@ -142,26 +143,10 @@ def make_probes(
     }
 
 
-def _save_sheet(path: Path, learner: Consolidation, stream: Stream, pool: ClassPool) -> None:
-    """What the first sequence's classes left behind in memory, beside the shots they were generated from."""
+def _shots(stream: Stream, pool: ClassPool) -> Examples:
+    """All that was learned in a sequence."""
     shots = [stream.task(pool, number).support for number in range(len(stream))]
-    if learner.memory.stored is not None:
-        images, labels = (torch.cat([getattr(task, part) for task in shots]) for part in ("images", "labels"))
-        save_sheet(path, Examples(images, labels), learner.memory.stored.to("cpu"))
-
-
-def task_work(config: Config, method: str, number: int) -> float:
-    """About how many images pass through the network to learn and test one task; a backward pass counts as two."""
-    stream, settings = config.stream, config.settings_of(method)
-    ways, queries = stream.task_sizes, sum(stream.task_sizes[: number + 1]) * stream.n_query
-    shots = ways[number] * stream.shots(number)
-    if settings is None:
-        return shots + queries
-    kept = [stream.shots(n) if settings.memory_per_class == "all" else settings.memory_per_class for n in range(number)]
-    replayed = shots + sum(way * min(stream.shots(n), kept[n]) for n, way in enumerate(ways[:number]))
-    if settings.batch_size != "all":
-        replayed = min(replayed, settings.batch_size)
-    return (3 * settings.moving_steps + 1) * replayed + queries * settings.views
+    return Examples(*(torch.cat([getattr(task, part) for task in shots]) for part in ("images", "labels")))
 
 
 def _warm_up() -> None:

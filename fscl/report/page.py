@@ -19,8 +19,8 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from fscl.continual.methods import METHODS
-from fscl.errors import ConfigError
+from fscl.continual.registry import find_method
+from fscl.errors import ConfigError, MisuseError
 from fscl.evaluation.metrics import Interval
 from fscl.experiment.config import load_config, load_plan, shipped_configs
 from fscl.experiment.confused import Confusion
@@ -45,7 +45,7 @@ from fscl.report.transfer import (
 )
 from fscl.report.two_sides import transfer_svg, two_sides_svg
 from fscl.report.words import both_sides, sentences, setting, typeset
-from fscl.storage import write_bytes
+from fscl.storage import leaves, write_bytes
 
 Table = Sequence[Sequence[object]]  # the first row is the heading
 MOST_IN_LINK = 2**20  # characters; browsers refuse to save much longer links
@@ -169,7 +169,7 @@ def run_command(config: dict[str, Any], folder: str | None) -> str | None:
     if name not in shipped_configs() or _plans_with(name):
         return None
     shipped = load_config(name).resolved()
-    before, now = _leaves(shipped), _leaves(config)
+    before, now = leaves(shipped), leaves(config)
     changed = {key: value for key, value in now.items() if value is not None and value != before.get(key)}
     if any(isinstance(value, str) and shown_path(value) != value for value in changed.values()):
         return None
@@ -217,26 +217,18 @@ def _pictures(results: Results) -> dict[str, list[tuple[Confusion, Markup]]]:
 
 
 def _note(results: Results, name: str) -> MethodNote:
-    method, settings = METHODS.get(name.partition("@")[0]), results.about["config"]["settings"].get(name, {})
-    if method is None:
+    settings = leaves(results.about["config"]["settings"].get(name, {}))
+    try:
+        method = find_method(name)
+    except MisuseError:
         return MethodNote(name, "Not a method of this fscl.", "", _settings(settings))
-    usual = {} if method.settings is None else method.settings.model_dump(mode="json")
+    usual = leaves(method.settings_in_force().model_dump(mode="json"))
     changed = {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
     return MethodNote(name, method.summary, method.source, _settings(changed))
 
 
 def _settings(settings: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {_toml(value)}" for key, value in settings.items())
-
-
-def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {
-        path: leaf
-        for key, inner in value.items()
-        for path, leaf in _leaves(inner, f"{prefix}.{key}" if prefix else str(key)).items()
-    }
 
 
 def _toml_section(path: tuple[str, ...], content: dict[str, Any]) -> list[str]:

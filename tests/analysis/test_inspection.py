@@ -7,18 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fscl.evaluation.inspected as inspected_module
 import pytest
 import torch
-from torch import Tensor
-
-import fscl.evaluation.inspected as inspected_module
-from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
-from fscl.continual.regularisers import CONSTANT_GATE
-from fscl.data.pool import ClassPool, Examples, split_classes
-from fscl.data.sets import load_splits
-from fscl.data.stream import Stream, StreamSpec, sample_stream
-from fscl.errors import OtherRun, StorageError
 from fscl.evaluation.inspected import FisherPoint, FisherReading, Inspection, Watch, load_found, save_found
 from fscl.evaluation.inspection import (
     Inspector,
@@ -30,6 +21,15 @@ from fscl.evaluation.inspection import (
     principal_plane,
     scatter_ratio,
 )
+from torch import Tensor
+
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.registry import make_learner
+from fscl.continual.regularisers import CONSTANT_GATE
+from fscl.data.pool import ClassPool, Examples, split_classes
+from fscl.data.sets import load_splits
+from fscl.data.stream import Stream, StreamSpec, sample_stream
+from fscl.errors import OtherRun, StorageError
 from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import make_config
 from fscl.experiment.record import RunRecord

@@ -17,7 +17,6 @@ from torch import nn
 
 from fscl import ContinualClassifier
 from fscl.classifier.judging import distances_without, likeliest_temperature, matching_temperature
-from fscl.continual.methods import METHODS
 from fscl.errors import DataError, MisuseError
 from fscl.nets.pretrained import pretrained_base
 from tests.conftest import noise_pool

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fscl.continual.methods import METHODS
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
 from tests.data.test_cub import birds, written

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscl.continual.discriminant import Discriminant
 from fscl.continual.frozen import FrozenFeatures
-from fscl.continual.gaussian import GaussianHead
-from fscl.continual.neighbour import NearestNeighbour
-from fscl.continual.projection import RandomProjection
-from fscl.continual.prototypes import Prototypes
+from fscl.continual.methods.discriminant import Discriminant
+from fscl.continual.methods.gaussian import GaussianHead
+from fscl.continual.methods.neighbour import NearestNeighbour
+from fscl.continual.methods.projection import RandomProjection
+from fscl.continual.methods.prototypes import Prototypes
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.nets.network import Network
 from fscl.nets.trained import NetworkSpec, init_network
@@ -33,16 +33,20 @@ def base(norm: str = "group", *, double: bool = False) -> Network:
     return replace(network, statistics=network.freeze_statistics(network.to_input(POOL.images[:60])))
 
 
-def projection(network: Network) -> RandomProjection:
-    return RandomProjection(network, 0, n_projected=50)
+def rival(learner: type[FrozenFeatures], **settings: object) -> Callable[[Network], FrozenFeatures]:
+    """What makes a learner with these settings on a network."""
+    return lambda network: learner(network, learner.Settings.model_validate(settings), seed=0)
 
 
+projection = rival(RandomProjection, n_projected=50)
+discriminant, gaussian = rival(Discriminant), rival(GaussianHead)
+neighbour, prototypes = rival(NearestNeighbour), rival(Prototypes)
 RIVALS: dict[str, Callable[[Network], FrozenFeatures]] = {
-    "prototypes": Prototypes,
-    "neighbour": NearestNeighbour,
-    "discriminant": Discriminant,
+    "prototypes": prototypes,
+    "neighbour": neighbour,
+    "discriminant": discriminant,
     "projection": projection,
-    "gaussian": GaussianHead,
+    "gaussian": gaussian,
 }
 each_rival = pytest.mark.parametrize("make", RIVALS.values(), ids=RIVALS)
 

@@ -6,9 +6,9 @@ from itertools import chain
 import pytest
 import torch
 
+from fscl.continual.batches import ReplaySet, spread
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.memory import ReplaySet, spread
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.nets.precomputed import precomputed_features

@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.memory import ReplayMemory
-from fscl.continual.methods import METHODS, make_learner
-from fscl.continual.regularisers import Hold, tag_gates
-from fscl.continual.settings import Dials
+from fscl.continual.registry import make_learner, methods
+from fscl.continual.regularisers import QuadraticPenalty
+from fscl.continual.regularisers.tagging import tag_gates
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
@@ -157,7 +157,7 @@ def test_the_slow_weights_follow_by_the_slow_rate_head_rows_included(stream: Str
 def test_the_printed_strength_of_the_paper_has_no_effect_in_double_precision(stream: Stream, small_pool: ClassPool):
     network = base(double=True)
     results = [
-        learn(learner_with(network, regulariser="tagging", strength=strength), stream, small_pool)[-1][0]
+        learn(learner_with(network, regulariser={"kind": "tagging", "strength": strength}), stream, small_pool)[-1][0]
         for strength in (0.0, 1e-10, 0.1)
     ]
 
@@ -175,7 +175,9 @@ def test_a_strong_penalty_holds_the_embedding_near_the_slow_weights(
     network = base()
     moved = []
     for strength in (0.0, 10.0):
-        learner = learner_with(network, regulariser=regulariser, strength=strength, embedding_steps="all", steps=40)
+        learner = learner_with(
+            network, regulariser={"kind": regulariser, "strength": strength}, embedding_steps="all", steps=40
+        )
         learner.learn_task(stream.task(small_pool, 0).support)
         moved.append(sum(float((learner.fast[n] - network.params[n]).square().sum()) for n in network.params))
     assert moved[1] < 0.5 * moved[0]
@@ -204,13 +206,13 @@ def test_a_layer_without_any_gradient_has_a_finite_gate():
     assert torch.isfinite(tag_gates({"w": torch.zeros(3)}, 1, 1.0, "layer")["w"]).all()
 
 
-def test_the_pull_is_the_gradient_of_the_gated_sum_of_squares():
+def test_the_gradient_of_the_penalty_is_that_of_the_gated_sum_of_squares():
     random = generator(0, "pull")
     slow, gates = ({"w": torch.rand(5, generator=random)} for _ in range(2))
     fast = {"w": torch.rand(5, generator=random).requires_grad_()}
     penalty = 0.3 * (gates["w"] * (fast["w"] - slow["w"]).square()).sum()
     (expected,) = torch.autograd.grad(penalty, [fast["w"]])
-    torch.testing.assert_close(Hold(gates, slow).pull(fast, 0.3)["w"], expected)
+    torch.testing.assert_close(QuadraticPenalty(gates, slow).gradient(fast, 0.3)["w"], expected)
 
 
 def test_the_record_shows_that_the_printed_strength_pulls_at_nothing(stream: Stream, small_pool: ClassPool):
@@ -229,7 +231,7 @@ def test_the_record_shows_that_the_printed_strength_pulls_at_nothing(stream: Str
 
 def test_tags_are_the_expected_gradient_of_the_new_task_at_the_slow_weights(stream: Stream, small_pool: ClassPool):
     network = base()
-    learner = learner_with(network, regulariser="tagging", strength=0.1)
+    learner = learner_with(network, regulariser={"kind": "tagging", "strength": 0.1})
     total = {name: torch.zeros_like(tensor) for name, tensor in network.params.items()}
     for number in range(2):
         task = stream.task(small_pool, number).support
@@ -240,12 +242,14 @@ def test_tags_are_the_expected_gradient_of_the_new_task_at_the_slow_weights(stre
         for name, grad in zip(slow, torch.autograd.grad(loss, list(slow.values())), strict=True):
             total[name] += grad.abs()
         learner.learn_task(task)
-        assert same(learner.importance, total)
+        assert same(learner.regulariser.tensors()["tags"], total)
 
 
 def test_all_methods_draw_the_same_fresh_rows_for_the_same_class(stream: Stream, small_pool: ClassPool):
     network = base()
-    one, other = (Consolidation(network, Dials(steps=1, slow_rate=0, embedding_steps=k), seed=5) for k in (0, 1))
+    one, other = (
+        Consolidation(network, Consolidation.Settings(steps=1, slow_rate=0, embedding_steps=k), seed=5) for k in (0, 1)
+    )
     for learner in (one, other):
         learn(learner, stream, small_pool)
     assert torch.equal(one.slow_head["weight"], other.slow_head["weight"])
@@ -316,7 +320,9 @@ def test_a_diverging_task_names_method_task_rate_and_strength_and_changes_nothin
     assert isinstance(learner, Consolidation)
     learner.learn_task(stream.task(small_pool, 0).support)
     before = learner.state()
-    learner.settings = learner.settings.model_copy(update={"learning_rate": 1e30, "strength": strength})
+    regulariser = learner.settings.regulariser.model_copy(update={"strength": strength})
+    learner.settings = learner.settings.model_copy(update={"learning_rate": 1e30, "regulariser": regulariser})
+    learner.regulariser.settings = regulariser  # type: ignore[attr-defined]
     remedy = rf" and strength {re.escape(f'{strength:g}')}\. Lower one of them" if strength else r"\. Lower it"
     with pytest.raises(Divergence, match=rf"tsc diverged in task 2: .*learning_rate 1e\+30{remedy}"):
         learner.learn_task(stream.task(small_pool, 1).support)
@@ -325,26 +331,27 @@ def test_a_diverging_task_names_method_task_rate_and_strength_and_changes_nothin
 
 def test_the_table_is_the_paper_s():  # but for tsc, which is ours
     expected = {
-        "sequential": (1.0, "all", "none", 0),
-        "joint": (0.0, "all", "none", "all"),
-        "replay": (1.0, "all", "none", "all"),
-        "fsw": (0.01, 100, "none", "all"),
-        "head": (0.01, 0, "none", "all"),
-        "constant": (0.01, 100, "constant", "all"),
-        "tsc_paper": (0.01, 100, "tagging", "all"),
-        "tsc_gated": (0.01, 100, "tagging", "all"),
-        "tsc_gr": (0.01, 100, "tagging", "all"),
-        "gr": (1.0, "all", "none", "all"),
-        "ewc": (1.0, "all", "ewc", "all"),
-        "si": (1.0, "all", "si", "all"),
-        "mas": (1.0, "all", "mas", "all"),
-        "stc": (1.0, "all", "tagging", "all"),
-        "naive": (0.0, "all", "none", "all"),
+        "sequential": (1.0, "all", "none", "none"),
+        "joint": (0.0, "all", "none", "shots"),
+        "replay": (1.0, "all", "none", "shots"),
+        "fsw": (0.01, 100, "none", "shots"),
+        "head": (0.01, 0, "none", "shots"),
+        "constant": (0.01, 100, "constant", "shots"),
+        "tsc_paper": (0.01, 100, "tagging", "shots"),
+        "tsc_gated": (0.01, 100, "tagging", "shots"),
+        "tsc_gr": (0.01, 100, "tagging", "generated"),
+        "gr": (1.0, "all", "none", "generated"),
+        "ewc": (1.0, "all", "ewc", "shots"),
+        "si": (1.0, "all", "si", "shots"),
+        "mas": (1.0, "all", "mas", "shots"),
+        "stc": (1.0, "all", "tagging", "shots"),
+        "naive": (0.0, "all", "none", "shots"),
     }
     for name, row in expected.items():
-        settings = METHODS[name].settings
-        assert settings is not None
-        assert (settings.slow_rate, settings.embedding_steps, settings.regulariser, settings.memory_per_class) == row
+        settings = methods()[name].settings_in_force()
+        assert isinstance(settings, Consolidation.Settings)
+        kinds = settings.regulariser.kind, settings.memory.kind
+        assert (settings.slow_rate, settings.embedding_steps, *kinds) == row
         assert (settings.steps, settings.learning_rate, settings.betas) == (500, 5e-4, (0.5, 0.999))
 
 
@@ -392,7 +399,7 @@ def test_mirrored_pictures_are_looked_at_both_ways(small_pool: ClassPool):
     assert isinstance(learner, Consolidation)
     images = small_pool.images[:6]
     both = (network.embed(images) + network.embed(images.flip(3))) / 2
-    torch.testing.assert_close(learner.embed(images, network.params, None), both)
+    torch.testing.assert_close(learner.features(images), both)
     learner.learn_task(
         sample_stream(small_pool, StreamSpec(n_tasks=1, n_query=2), generator(0, "s")).task(small_pool, 0).support
     )

@@ -1,6 +1,6 @@
 """What the embedding learns by, and the head that goes with it."""
 
-from pathlib import Path
+import io
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
+from fscl.continual.memory import GAP, GeneratedImages, ReplayMemory
 from fscl.continual.objectives import head_of_means, leave_one_out
+from fscl.continual.registry import make_learner
 from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.experiment.sheet import GAP, save_sheet
 from fscl.nets.params import linear
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
@@ -88,7 +88,7 @@ def test_the_embedding_stands_still_once_its_loss_is_low(small_pool: ClassPool):
 def test_a_class_that_is_no_longer_remembered_keeps_the_means_it_had(small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))
-    learner = make_learner("tsc", network, seed=0, settings={"memory_per_class": 0})
+    learner = make_learner("tsc", network, seed=0, settings={"memory": "none"})
     assert isinstance(learner, Consolidation)
     learner.learn_task(stream.task(small_pool, 0).support)
     first = learner.fast_head
@@ -101,7 +101,7 @@ def test_without_replay_the_means_of_a_class_go_on_to_be_those_of_all_its_shots(
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     spec = StreamSpec(n_tasks=3, n_way=3, n_shot=2, n_query=5, setting="new_instance")
     stream = sample_stream(small_pool, spec, generator(0, "stream"))
-    settings = {"memory_per_class": 0, "embedding_steps": 0}
+    settings = {"memory": "none", "embedding_steps": 0}
     learner, kept = (make_learner("tsc", network, seed=0, settings=more) for more in (settings, {"embedding_steps": 0}))
     assert isinstance(learner, Consolidation)
     assert isinstance(kept, Consolidation)
@@ -110,7 +110,7 @@ def test_without_replay_the_means_of_a_class_go_on_to_be_those_of_all_its_shots(
         kept.learn_task(stream.task(small_pool, number).support)
     assert len(learner.memory) == 0
     torch.testing.assert_close(learner.fast_head, kept.fast_head)  # which looks at all six shots again
-    bounded = make_learner("tsc", network, seed=0, settings={**settings, "memory_per_class": 1})
+    bounded = make_learner("tsc", network, seed=0, settings={**settings, "memory": {"kind": "bounded", "per_class": 1}})
     assert isinstance(bounded, Consolidation)
     for number in (0, 1, 2, 0, 1, 2):  # the shot that is kept is looked at again and again, and counts once
         bounded.learn_task(stream.task(small_pool, number).support)
@@ -127,15 +127,15 @@ def test_one_shot_a_class_is_held_by_the_tags_of_earlier_tasks(small_pool: Class
     learner = make_learner("tsc", network, seed=0, settings={"stop_loss": 0.0, "embedding_steps": 3})
     assert isinstance(learner, Consolidation)
     learner.learn_task(Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1])))
-    tags = learner.importance
+    tags = learner.regulariser.tensors()["tags"]
     learner.learn_task(Examples(small_pool.images[[40, 60]], torch.tensor([2, 3])))
     assert learner.diagnostics()["pull_ratio"] > 0  # the replayed shots moved the embedding, and it was held
-    assert all(torch.equal(tags[name], learner.importance[name]) for name in tags)
+    assert all(torch.equal(tags[name], learner.regulariser.tensors()["tags"][name]) for name in tags)
 
 
 def test_a_head_that_starts_from_means_answers_like_them_before_it_learns(small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
-    settings = {"steps": 1, "embedding_steps": 0, "head_start": "means", "learning_rate": 1e-12}
+    settings = {"steps": 1, "embedding_steps": 0, "objective": {"head_start": "means"}, "learning_rate": 1e-12}
     learner = make_learner("fsw", network, seed=0, settings=settings)
     learner.learn_task(Examples(small_pool.images[[0, 1, 20, 21]], torch.tensor([0, 0, 1, 1])))
     means = torch.stack([network.embed(small_pool.images[[a, a + 1]]).mean(0) for a in (0, 20)])
@@ -170,7 +170,7 @@ def test_an_answer_is_the_mean_of_the_views(small_pool: ClassPool):
 def test_generated_images_take_the_place_of_the_shots(method: str, small_pool: ClassPool):
     network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
     made = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 4}
-    learner = make_learner(method, network, seed=0, settings={"steps": 3, "generator": made})
+    learner = make_learner(method, network, seed=0, settings={"steps": 3, "memory": {"generator": made}})
     assert isinstance(learner, Consolidation)
     labels = torch.tensor([0, 0, 1, 1])
     for first, n_classes in ((0, 2), (40, 4), (2, 4)):  # two classes, two others, the first two again
@@ -184,11 +184,12 @@ def test_generated_images_take_the_place_of_the_shots(method: str, small_pool: C
         assert not any(torch.equal(image, shot) for image in stored.images for shot in small_pool.images)
 
 
-def test_a_sheet_shows_shots_beside_what_was_generated(tmp_path: Path):
+def test_a_sheet_shows_shots_beside_what_was_generated():
     shots = Examples(torch.full((5, 1, 8, 8), 200, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 1]))
     made = Examples(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.tensor([0] * 4 + [1] * 4))
-    save_sheet(tmp_path / "sheet.png", shots, made)
-    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    kind, memory = GeneratedImages(), ReplayMemory()
+    memory.add(made)
+    sheet = np.asarray(Image.open(io.BytesIO(kind.pictures(shots, memory)["generated.png"])))
     assert sheet.shape == (2 * (8 + GAP), 3 * (8 + GAP) + 4 * GAP + 4 * (8 + GAP))
     assert (sheet[:8, :8] == 200).all()
     assert (sheet[:8, 3 * (8 + GAP) + 4 * GAP :][:, :8] == 0).all()

@@ -10,15 +10,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
-from fscl.continual.regularisers import (
-    accumulated,
-    fisher_information,
-    output_sensitivity,
-    path_importance,
-    pull_ratio,
-    weighed_anchor,
-)
+from fscl.continual.registry import make_learner
+from fscl.continual.regularisers import ComingTask, gradient_ratio
+from fscl.continual.regularisers.ewc import fisher_information
+from fscl.continual.regularisers.importance import Importance, accumulated, weighed_anchor
+from fscl.continual.regularisers.mas import output_sensitivity
+from fscl.continual.regularisers.si import path_importance
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
@@ -49,10 +46,15 @@ def stream(small_pool: ClassPool) -> Stream:
 
 
 def learner_with(regulariser: str, **settings: Any) -> Consolidation:
-    given = {"steps": 12, "learning_rate": 5e-3, "regulariser": regulariser, **settings}
+    given = {"steps": 12, "learning_rate": 5e-3, "regulariser": {"kind": regulariser, **settings}}
     learner = make_learner("replay", small_network(), seed=0, settings=given)
     assert isinstance(learner, Consolidation)
     return learner
+
+
+def importance_of(learner: Consolidation) -> Params:
+    assert isinstance(learner.regulariser, Importance)
+    return learner.regulariser.importance
 
 
 def test_the_fisher_information_of_a_logistic_model_is_its_closed_form():
@@ -124,8 +126,8 @@ def test_the_first_task_is_free_and_a_strong_penalty_holds_the_second(
         learner.learn_task(stream.task(small_pool, 0).support)
         first = learner.fast
         assert "pull_ratio" not in learner.diagnostics()
-        assert all(bool((tensor >= 0).all()) for tensor in learner.importance.values())
-        assert any(bool((tensor > 0).any()) for tensor in learner.importance.values())
+        assert all(bool((tensor >= 0).all()) for tensor in importance_of(learner).values())
+        assert any(bool((tensor > 0).any()) for tensor in importance_of(learner).values())
         learner.learn_task(stream.task(small_pool, 1).support)
         assert "pull_ratio" in learner.diagnostics()
         held = [
@@ -137,15 +139,15 @@ def test_the_first_task_is_free_and_a_strong_penalty_holds_the_second(
 
 def _scaled(learner: Consolidation) -> list[tuple[str, Tensor]]:
     """What is important counts: a weight of no importance may move."""
-    largest = max(float(tensor.max()) for tensor in learner.importance.values())
-    return [(name, (tensor / largest).sqrt()) for name, tensor in learner.importance.items()]
+    largest = max(float(tensor.max()) for tensor in importance_of(learner).values())
+    return [(name, (tensor / largest).sqrt()) for name, tensor in importance_of(learner).items()]
 
 
 def test_the_path_is_of_the_loss_alone_and_not_of_the_penalty(stream: Stream, small_pool: ClassPool):
     """One step of the second task, redone by hand: the gradient of the loss times the way that the penalised step went."""
     learner = learner_with("si", strength=50.0)
     learner.learn_task(stream.task(small_pool, 0).support)
-    before = {name: tensor.clone() for name, tensor in learner.importance.items()}
+    before = {name: tensor.clone() for name, tensor in importance_of(learner).items()}
     learner.settings = learner.settings.model_copy(update={"embedding_steps": 2, "steps": 2})
     network, start = learner.network, learner.slow
     replay = learner._replay(stream.task(small_pool, 1).support)
@@ -166,7 +168,7 @@ def test_the_path_is_of_the_loss_alone_and_not_of_the_penalty(stream: Stream, sm
         for name, tensor in fast.items():
             path[name] -= by_loss[name] * (tensor.detach() - here[name])
     learner.learn_task(stream.task(small_pool, 1).support)
-    for name, total in learner.importance.items():
+    for name, total in importance_of(learner).items():
         gained = path[name] / ((fast[name].detach() - start[name]).square() + 0.1)
         torch.testing.assert_close(total, (before[name] + gained).clamp_min(0), rtol=1e-4, atol=1e-7)
 
@@ -175,14 +177,14 @@ def test_a_penalty_for_each_task_pulls_to_the_weights_that_each_task_left(stream
     learner = learner_with("ewc", strength=1.0, accumulate="each", decay=0.5)
     left, importance = [], []
     for number in range(2):
-        total = {name: tensor.clone() for name, tensor in learner.importance.items()}
+        total = {name: tensor.clone() for name, tensor in importance_of(learner).items()}
         learner.learn_task(stream.task(small_pool, number).support)
         left.append(learner.fast)
-        importance.append({name: tensor - 0.5 * total[name] for name, tensor in learner.importance.items()})
-    _, hold = learner._hold(learner.slow_head, stream.task(small_pool, 2).support)
-    assert hold is not None
+        importance.append({name: tensor - 0.5 * total[name] for name, tensor in importance_of(learner).items()})
+    learner.regulariser.before_task(ComingTask(2, learner.slow, lambda slow: None))
     at = {name: torch.ones_like(tensor) for name, tensor in learner.fast.items()}
-    pulled = hold.pull(at, strength=1.0)
+    pulled = learner.regulariser.gradient(at)
+    assert pulled is not None
     for name in at:
         shares = (0.5, 1.0)  # the first task's has decayed once
         each = [2 * share * f[name] * (1 - w[name]) for share, f, w in zip(shares, importance, left, strict=True)]
@@ -207,8 +209,10 @@ def test_a_strength_that_blows_up_raises_with_the_remedy_and_changes_nothing(
     learner = learner_with(regulariser, strength=1.0)
     learner.learn_task(stream.task(small_pool, 0).support)
     before = learner.state().tensors
-    learner.importance = {name: tensor + 1e38 for name, tensor in learner.importance.items()}
-    learner.settings = learner.settings.model_copy(update={"strength": 1e38})  # their product is infinite
+    assert isinstance(learner.regulariser, Importance)
+    learner.regulariser.importance = {name: tensor + 1e38 for name, tensor in importance_of(learner).items()}
+    stronger = learner.regulariser.settings.model_copy(update={"strength": 1e38})  # their product is infinite
+    learner.regulariser.settings = stronger
     with pytest.raises(Divergence, match=r"diverged in task 2: .*strength 1e\+38\. Lower one of them"):
         learner.learn_task(stream.task(small_pool, 1).support)
     assert learner.n_classes == 3
@@ -221,15 +225,15 @@ def test_a_pull_whose_square_is_beyond_all_numbers_raises_with_the_remedy(
     regulariser: str, strength: float, stream: Stream, small_pool: ClassPool
 ):
     learner = learner_with(regulariser, strength=strength)
-    with pytest.raises(Divergence, match=r"pulls harder than Adam can reckon with.*strength 1e\+.*Lower one of them"):
+    with pytest.raises(Divergence, match=r"the gradient of the penalty overflows.*strength 1e\+.*Lower one of them"):
         learner.learn_task(stream.task(small_pool, 0).support)
     assert learner.n_classes == 0
 
 
 def test_the_pull_ratio_can_be_written_down_even_where_the_loss_does_not_pull():
     pulled, nothing = {"weight": torch.tensor([3.0, 4.0])}, {"weight": torch.zeros(2)}
-    assert pull_ratio(pulled, {"weight": torch.tensor([0.0, 2.0])}) == pytest.approx(2.5)
-    assert math.isfinite(pull_ratio(pulled, nothing))
+    assert gradient_ratio(pulled, {"weight": torch.tensor([0.0, 2.0])}) == pytest.approx(2.5)
+    assert math.isfinite(gradient_ratio(pulled, nothing))
 
 
 @pytest.mark.parametrize("regulariser", ["ewc", "si", "mas", "tagging", "constant"])

@@ -9,18 +9,20 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn.functional import one_hot
 
-from fscl.continual.discriminant import Discriminant, oas_shrinkage, shrunk_covariance, within_scatter
-from fscl.continual.gaussian import GaussianHead, log_density, predictive, variance_components
-from fscl.continual.neighbour import NearestNeighbour
-from fscl.continual.projection import FIRST_STRENGTH, STRENGTHS, RandomProjection, ridge_weights
-from fscl.continual.prototypes import Prototypes
+from fscl.continual.methods.discriminant import Discriminant, oas_shrinkage, shrunk_covariance, within_scatter
+from fscl.continual.methods.gaussian import log_density, predictive, variance_components
+from fscl.continual.methods.projection import FIRST_STRENGTH, STRENGTHS, RandomProjection, ridge_weights
 from fscl.rng import generator
 from tests.continual.rivals import (
     N_FEATURES,
     at_once,
     base,
+    discriminant,
+    gaussian,
     in_three_tasks,
+    neighbour,
     projection,
+    prototypes,
     toy_features,
 )
 
@@ -29,15 +31,15 @@ from tests.continual.rivals import (
 
 def test_nearest_neighbour_is_the_least_distance_over_all_shots_of_a_class():
     features, labels = toy_features()
-    learner = in_three_tasks(NearestNeighbour(base()), features, labels)
+    learner = in_three_tasks(neighbour(base()), features, labels)
     query = toy_features(seed=1)[0]
     brute = [[-min(math.dist(q, f) for f in features[labels == k].tolist()) for k in range(6)] for q in query.tolist()]
-    torch.testing.assert_close(learner.score_features(query), torch.tensor(brute))
+    torch.testing.assert_close(learner.scores(query), torch.tensor(brute))
 
 
 def test_a_stored_shot_is_its_own_nearest_neighbour():
     features, labels = toy_features()
-    scores = at_once(NearestNeighbour(base()), features, labels).score_features(features)
+    scores = at_once(neighbour(base()), features, labels).scores(features)
     assert torch.equal(scores.argmax(1), labels)
     assert bool((scores.amax(1) == 0).all())
 
@@ -47,7 +49,7 @@ def test_a_stored_shot_is_its_own_nearest_neighbour():
 
 def test_the_scatter_in_a_stream_is_that_of_all_shots_at_once():
     features, labels = toy_features()
-    learner = in_three_tasks(Discriminant(base()), features, labels)
+    learner = in_three_tasks(discriminant(base()), features, labels)
     assert isinstance(learner, Discriminant)
     centred = torch.cat([features[labels == k] - features[labels == k].mean(0) for k in range(6)]).double()
     scatter = within_scatter(learner.moment, learner.sums, learner.counts)
@@ -56,7 +58,7 @@ def test_the_scatter_in_a_stream_is_that_of_all_shots_at_once():
 
 def test_the_discriminant_in_a_stream_is_the_bayes_rule_of_the_batch_estimate():
     features, labels = toy_features()
-    learner = in_three_tasks(Discriminant(base()), features, labels)
+    learner = in_three_tasks(discriminant(base()), features, labels)
     exact, query = features.double().numpy(), toy_features(seed=1)[0]
     means = np.stack([exact[labels == k].mean(0) for k in range(6)])
     centred = exact - means[labels]
@@ -65,7 +67,7 @@ def test_the_discriminant_in_a_stream_is_the_bayes_rule_of_the_batch_estimate():
     covariance = (1 - rho) * sample + rho * np.trace(sample) / N_FEATURES * np.eye(N_FEATURES)
     away = query.double().numpy()[:, None] - means
     density = torch.from_numpy(-np.einsum("nkd,de,nke->nk", away, np.linalg.inv(covariance), away) / 2)
-    scores = learner.score_features(query).double()
+    scores = learner.scores(query).double()
     # linear scores leave out what all classes share
     torch.testing.assert_close(scores - scores[:, :1], density - density[:, :1], rtol=1e-4, atol=1e-4)
 
@@ -106,21 +108,21 @@ def test_the_discriminant_beats_class_means_where_noise_has_a_direction():
 
     shots, query = draw(10), draw(40)
     accuracy = {
-        make: float((at_once(make(base()), *shots).score_features(query[0]).argmax(1) == query[1]).double().mean())
-        for make in (Discriminant, Prototypes)
+        make: float((at_once(make(base()), *shots).scores(query[0]).argmax(1) == query[1]).double().mean())
+        for make in (discriminant, prototypes)
     }
-    assert accuracy[Discriminant] > 0.95
-    assert accuracy[Prototypes] < 0.6
+    assert accuracy[discriminant] > 0.95
+    assert accuracy[prototypes] < 0.6
 
 
 @pytest.mark.parametrize("n_shot", [1, 3])
 def test_without_spread_inside_classes_the_discriminant_ranks_by_class_means(n_shot: int):
     shots = toy_features(n_shot=1)[0].repeat(n_shot, 1)
     labels, query = torch.arange(6).repeat(n_shot), toy_features(seed=1)[0]
-    learner, means = at_once(Discriminant(base()), shots, labels), at_once(Prototypes(base()), shots, labels)
+    learner, means = at_once(discriminant(base()), shots, labels), at_once(prototypes(base()), shots, labels)
     assert isinstance(learner, Discriminant)
     assert shrunk_covariance(learner.moment, learner.sums, learner.counts) is None
-    by_score, by_distance = learner.score_features(query).argsort(1), means.score_features(query).argsort(1)
+    by_score, by_distance = learner.scores(query).argsort(1), means.scores(query).argsort(1)
     assert torch.equal(by_score, by_distance)
 
 
@@ -149,7 +151,10 @@ def test_the_order_of_tasks_does_not_change_the_gram_matrix():
 
 
 def test_the_projection_is_a_function_of_the_seed():
-    one, same, other = (RandomProjection(base(), seed, n_projected=2000).projection for seed in (0, 0, 1))
+    one, same, other = (
+        RandomProjection(base(), RandomProjection.Settings(n_projected=2000), seed=seed).projection
+        for seed in (0, 0, 1)
+    )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert float(one.std()) == pytest.approx(N_FEATURES**-0.5, rel=0.02)
@@ -191,7 +196,7 @@ def test_a_task_with_a_class_of_one_shot_keeps_the_strength_in_force():
 def test_scores_of_the_projection_do_not_depend_on_the_scale_of_the_features():
     features, labels = toy_features()
     plain, large = (at_once(projection(base()), scale * features, labels) for scale in (1, 1000))
-    torch.testing.assert_close(large.score_features(1000 * features), plain.score_features(features))
+    torch.testing.assert_close(large.scores(1000 * features), plain.scores(features))
 
 
 # Gaussian head
@@ -235,15 +240,15 @@ def test_the_log_density_is_that_of_independent_gaussians():
 
 def test_the_gaussian_head_in_a_stream_is_the_one_on_all_shots_at_once():
     features, labels = toy_features()
-    stream = in_three_tasks(GaussianHead(base()), features, labels)
-    batch = at_once(GaussianHead(base()), features, labels)
-    torch.testing.assert_close(stream.score_features(features), batch.score_features(features))
+    stream = in_three_tasks(gaussian(base()), features, labels)
+    batch = at_once(gaussian(base()), features, labels)
+    torch.testing.assert_close(stream.scores(features), batch.scores(features))
 
 
 def test_a_class_of_fewer_shots_is_nearer_to_the_mean_of_all_and_less_certain():
     features, labels = toy_features()
     kept = (labels > 0) | (torch.arange(len(labels)) == (labels == 0).nonzero()[0])
-    learner = GaussianHead(base())
+    learner = gaussian(base())
     learner.learn_features(features[kept], labels[kept])
     means, variances = predictive(learner.squares, learner.sums, learner.counts)
     centre = learner.sums.sum(0) / learner.counts.sum()

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from fscl.continual.discriminant import Discriminant
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
@@ -19,6 +18,7 @@ from tests.continual.rivals import (
     TASKS,
     at_once,
     base,
+    discriminant,
     each_rival,
     in_three_tasks,
     projection,
@@ -70,8 +70,8 @@ def test_states_are_copies_both_ways(make: Callable[[Network], FrozenFeatures]):
 def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(make: Callable[[Network], FrozenFeatures]):
     learner = taught(make, base())
     features = learner.network.embed(POOL.images)
-    each = torch.cat([learner.score_features(f[None]) for f in features])
-    torch.testing.assert_close(each, learner.score_features(features), rtol=1e-6, atol=1e-6)
+    each = torch.cat([learner.scores(f[None]) for f in features])
+    torch.testing.assert_close(each, learner.scores(features), rtol=1e-6, atol=1e-6)
 
     together = learner.predict(POOL.images)
     alone = torch.cat([learner.predict(image[None]) for image in POOL.images])
@@ -95,14 +95,14 @@ def test_shots_that_do_not_differ_give_finite_scores(make: Callable[[Network], F
 @each_rival
 def test_features_that_are_zero_give_finite_scores(make: Callable[[Network], FrozenFeatures]):
     learner = at_once(make(base()), torch.zeros(4, N_FEATURES), torch.tensor([0, 0, 1, 1]))
-    assert bool(learner.score_features(toy_features()[0]).isfinite().all())
+    assert bool(learner.scores(toy_features()[0]).isfinite().all())
 
 
 @each_rival
 def test_a_dimension_without_spread_does_no_harm(make: Callable[[Network], FrozenFeatures]):
     features, labels = toy_features()
     features[:, 3] = 0
-    scores = in_three_tasks(make(base()), features, labels).score_features(features)
+    scores = in_three_tasks(make(base()), features, labels).scores(features)
     assert bool(scores.isfinite().all())
     assert float((scores.argmax(1) == labels).double().mean()) > 0.8
 
@@ -158,7 +158,7 @@ def test_a_task_that_fails_leaves_the_rival_as_it_was(
         learner.learn_task(Examples(POOL.images[:1, :, :8], torch.tensor([3])))
     for name in ("solve", "cholesky"):
         monkeypatch.setattr(torch.linalg, name, fail)
-    if make in (Discriminant, projection):
+    if make in (discriminant, projection):
         with pytest.raises(RuntimeError, match="no solution"):
             learner.learn_task(TASKS[1].support)
     after = learner.state()

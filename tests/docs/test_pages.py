@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.methods import METHODS
 from fscl.data.sets import DATA_SETS
 from fscl.experiment.config import make_config, shipped_configs
 from fscl.meta.shipped import load_base_with_details, shipped_bases

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import fscl.evaluation.probe as probe_module
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import DataError

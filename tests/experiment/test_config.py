@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from fscl.continual.generator import QUICK_GENERATOR
-from fscl.continual.methods import METHODS
 from fscl.errors import ConfigError, MisuseError
 from fscl.experiment.config import QUICK_STOP_LOSS, Config, load_config, load_plan, make_config, shipped_configs
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.augment import jittered
 from fscl.data.episode import Episode, jittered_episode, sample_episode
 from fscl.data.pool import ClassPool, Examples, Splits, split_classes

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from fscl.evaluation.inspection import Inspector, InspectSpec
 from torch import Tensor, nn
 
 import fscl
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import METHODS, make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.episode import sample_positions
 from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import ConfigError, DataError, MisuseError, StorageError, UnknownName
-from fscl.evaluation.inspection import Inspector, InspectSpec
+from fscl.evaluation.contamination import SeenBefore, has_seen_classes, seen_before
 from fscl.evaluation.protocol import evaluate_stream, top_k_accuracy
-from fscl.evaluation.seen import SeenBefore, has_seen_classes, seen_before
 from fscl.experiment.base import describe_base, train_base
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter

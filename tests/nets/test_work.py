@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import Examples
 from fscl.nets.network import Network
 from fscl.nets.trained import NetworkSpec, init_network, multiply_adds

@@ -12,15 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from fscl.experiment.sheet import save_sheet
 from matplotlib.textpath import TextPath
 from rich.console import Console
 
-from fscl.continual.methods import METHODS
 from fscl.data.pool import Examples
 from fscl.errors import RunError, StorageError
 from fscl.experiment.config import load_config, load_plan, make_config
 from fscl.experiment.record import Cell, RunRecord
-from fscl.experiment.sheet import save_sheet
 from fscl.report.figures import LABEL_GAP, _spread, accuracy_svg, bands_shown
 from fscl.report.page import run_command, shown_path, toml_listing, write_report
 from fscl.report.results import read_results, typical_seconds

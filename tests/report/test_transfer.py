@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import StorageError

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.pool import Examples
 from fscl.nets.fast import patches
 from fscl.nets.fast.patches import Patches, batch_moments, cut, first_block

@@ -10,31 +10,49 @@ the newest task, told apart from all classes, with earlier tasks in the fit (the
 fits it alone), by accuracy and then by squared error. A task with a class of one shot keeps the strength in force.
 """
 
+from typing import Annotated
+
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import one_hot, relu
 
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, exact, no_classes
 from fscl.continual.learner import LearnerState, expect_keys
+from fscl.continual.registry import Method
 from fscl.device import exact_device
 from fscl.nets.network import Network
 from fscl.rng import generator
 
-STRENGTHS = tuple(10.0**power for power in range(-3, 6))
-FIRST_STRENGTH = 0.1  # until a task has shots to choose by: one shot a class is best told by interpolation
+Strength = Annotated[float, Field(gt=0)]
 
 
 class RandomProjection(FrozenFeatures):
     """Ridge regression from randomly projected features to classes."""
 
-    def __init__(self, network: Network, seed: int, *, n_projected: int = 1000) -> None:
-        super().__init__(network)
-        shape, random = (network.n_features, n_projected), generator(seed, "projection")
+    class Settings(FrozenFeatures.Settings):
+        """The projection, and how the ridge is chosen.
+
+        Attributes:
+            n_projected: how many random features there are.
+            strengths: of the ridge, to choose from, in units of the mean square of a projected feature.
+            first_strength: until a task has shots to choose by.
+        """
+
+        n_projected: int = Field(default=1000, ge=1, le=20_000)
+        strengths: tuple[Strength, ...] = Field(default=tuple(10.0**power for power in range(-3, 6)), min_length=1)
+        first_strength: Strength = 0.1  # one shot a class is best told by interpolation
+
+    settings: Settings
+
+    def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
+        super().__init__(network, settings, seed=seed)
+        shape, random = (network.n_features, settings.n_projected), generator(seed, "projection")
         drawn = torch.randn(shape, generator=random, dtype=torch.float64) / network.n_features**0.5
         self.projection = drawn.to(exact_device(network.device))
-        self.sums, self.counts = no_classes(n_projected, torch.float64, self.projection.device)
-        self.gram = self.sums.new_zeros(n_projected, n_projected)
-        self.strength = FIRST_STRENGTH
+        self.sums, self.counts = no_classes(settings.n_projected, torch.float64, self.projection.device)
+        self.gram = self.sums.new_zeros(settings.n_projected, settings.n_projected)
+        self.strength = settings.first_strength
         self.weights = self.sums
 
     @property
@@ -49,7 +67,7 @@ class RandomProjection(FrozenFeatures):
         weights = ridge_weights(gram, sums, counts, strength)
         self.gram, self.sums, self.counts, self.strength, self.weights = gram, sums, counts, strength, weights
 
-    def score_features(self, features: Tensor) -> Tensor:
+    def scores(self, features: Tensor) -> Tensor:
         return (self.project(features) @ self.weights.T).to(features.dtype).to(features.device)
 
     def project(self, features: Tensor) -> Tensor:
@@ -62,7 +80,7 @@ class RandomProjection(FrozenFeatures):
     def state(self) -> LearnerState:
         tensors = {"gram": self.gram.clone(), "sums": self.sums.clone(), "counts": self.counts.clone()}
         strength = torch.tensor(self.strength, dtype=torch.float64)
-        return LearnerState({**tensors, "strength": strength}, {"method": "projection"})
+        return LearnerState({**tensors, "strength": strength}, {})
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"gram", "sums", "counts", "strength"}, "random projection")
@@ -91,7 +109,7 @@ class RandomProjection(FrozenFeatures):
             scores = shots @ ridge_weights(gram, sums, counts, strength).T
             return float((scores.argmax(1) != answers).sum()), float((scores - targets).square().sum())
 
-        return min(STRENGTHS, key=loss)
+        return min(self.settings.strengths, key=loss)
 
 
 def ridge_weights(gram: Tensor, sums: Tensor, counts: Tensor, strength: float) -> Tensor:
@@ -100,3 +118,13 @@ def ridge_weights(gram: Tensor, sums: Tensor, counts: Tensor, strength: float) -
     penalised = gram.clone()
     penalised.diagonal().add_(strength * (unit or 1.0))  # without a unit every feature is zero, and so is the answer
     return torch.cholesky_solve(sums.T, torch.linalg.cholesky(penalised)).T.contiguous()
+
+
+METHODS = (
+    Method(
+        "projection",
+        RandomProjection,
+        "Ridge regression on random projections of the frozen embedding (RanPAC-like).",
+        "McDonnell et al. 2023",
+    ),
+)

@@ -10,11 +10,15 @@ instead of fixed at 1e-4. The covariance is not started from the features of bas
 classes (one shot each, say) the answer is the nearest class mean.
 """
 
+from typing import Annotated, Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from fscl.continual.frozen import ROUNDING, FrozenFeatures, add_to_classes, copied, exact, no_classes
 from fscl.continual.learner import LearnerState, expect_keys
+from fscl.continual.registry import Method
 from fscl.device import exact_device
 from fscl.nets.network import Network
 
@@ -22,11 +26,22 @@ from fscl.nets.network import Network
 class Discriminant(FrozenFeatures):
     """Linear discriminant analysis with a shared, shrunk covariance and equal class priors."""
 
-    def __init__(self, network: Network) -> None:
-        super().__init__(network)
+    class Settings(FrozenFeatures.Settings):
+        """How the covariance is shrunk.
+
+        Attributes:
+            shrinkage: towards a multiple of the identity: "oas" estimates it (Chen et al. 2010), or a share from 0 to 1.
+        """
+
+        shrinkage: Literal["oas"] | Annotated[float, Field(ge=0, le=1)] = "oas"
+
+    settings: Settings
+
+    def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
+        super().__init__(network, settings, seed=seed)
         self.sums, self.counts = no_classes(network.n_features, torch.float64, exact_device(network.device))
         self.moment = self.sums.new_zeros(network.n_features, network.n_features)
-        self.weights, self.bias = discriminant_weights(self.moment, self.sums, self.counts)
+        self.weights, self.bias = self.sums, self.sums[:, 0]
 
     @property
     def n_classes(self) -> int:
@@ -35,46 +50,51 @@ class Discriminant(FrozenFeatures):
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
         doubles = exact(features)
         sums, counts = add_to_classes(self.sums, self.counts, doubles, labels)
-        moment = self.moment + doubles.T @ doubles
-        weights, bias = discriminant_weights(moment, sums, counts)
-        self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
+        self._hold(sums, counts, self.moment + doubles.T @ doubles)
 
-    def score_features(self, features: Tensor) -> Tensor:
+    def scores(self, features: Tensor) -> Tensor:
         return (exact(features) @ self.weights.T + self.bias).to(features.dtype).to(features.device)
 
     def state(self) -> LearnerState:
-        tensors = {"sums": self.sums.clone(), "counts": self.counts.clone(), "moment": self.moment.clone()}
-        return LearnerState(tensors, {"method": "discriminant"})
+        return LearnerState(
+            {"sums": self.sums.clone(), "counts": self.counts.clone(), "moment": self.moment.clone()}, {}
+        )
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"sums", "counts", "moment"}, "discriminant")
-        sums, counts, moment = copied(state, self.sums.device, "sums", "counts", "moment")
-        weights, bias = discriminant_weights(moment, sums, counts)
+        self._hold(*copied(state, self.sums.device, "sums", "counts", "moment"))
+
+    def _hold(self, sums: Tensor, counts: Tensor, moment: Tensor) -> None:
+        weights, bias = discriminant_weights(moment, sums, counts, self.settings.shrinkage)
         self.sums, self.counts, self.moment, self.weights, self.bias = sums, counts, moment, weights, bias
 
 
-def discriminant_weights(moment: Tensor, sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def discriminant_weights(
+    moment: Tensor, sums: Tensor, counts: Tensor, shrinkage: float | Literal["oas"] = "oas"
+) -> tuple[Tensor, Tensor]:
     """Weights (n_classes, n_features) and bias (n_classes,) of Σ⁻¹μ · x − ½ μᵀΣ⁻¹μ, the log density of each class.
 
     Up to a number that is the same for all classes: means are taken from the mean of all shots, which costs fewer digits.
     """
     centre = sums.sum(0) / counts.sum()
     means = sums / counts[:, None] - centre
-    covariance = shrunk_covariance(moment, sums, counts)
+    covariance = shrunk_covariance(moment, sums, counts, shrinkage)
     weights = means if covariance is None else torch.linalg.solve(covariance, means.T).T.contiguous()
     return weights, -(weights * (centre + means / 2)).sum(1)
 
 
-def shrunk_covariance(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor | None:
+def shrunk_covariance(
+    moment: Tensor, sums: Tensor, counts: Tensor, shrinkage: float | Literal["oas"] = "oas"
+) -> Tensor | None:
     """The covariance inside classes from Σ x xᵀ, shrunk towards the identity; None if the shots show no spread."""
     freedom = int(counts.sum()) - len(counts)
     scatter = within_scatter(moment, sums, counts)
     if freedom == 0 or bool(scatter.trace() <= ROUNDING * moment.trace()):
         return None
     covariance = scatter / freedom
-    shrinkage = oas_shrinkage(covariance, freedom)
+    share = oas_shrinkage(covariance, freedom) if shrinkage == "oas" else shrinkage
     target = covariance.trace() / len(covariance) * torch.eye(len(covariance)).to(covariance)
-    return (1 - shrinkage) * covariance + shrinkage * target
+    return (1 - share) * covariance + share * target
 
 
 def within_scatter(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
@@ -85,7 +105,7 @@ def within_scatter(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
 def oas_shrinkage(covariance: Tensor, n: int) -> float:
     """How far to shrink the covariance of `n` centred vectors: equation 23 of Chen et al.
 
-    Shots less their class means count as one vector fewer a class.
+    Shots minus their class means count as one vector fewer a class.
     """
     p = len(covariance)
     squared, square = float(covariance.square().sum()), float(covariance.trace()) ** 2  # Tr(S²), Tr²(S)
@@ -93,3 +113,13 @@ def oas_shrinkage(covariance: Tensor, n: int) -> float:
     if spread <= ROUNDING * squared:
         return 1.0
     return min(((1 - 2 / p) * squared + square) / ((n + 1 - 2 / p) * spread), 1.0)
+
+
+METHODS = (
+    Method(
+        "discriminant",
+        Discriminant,
+        "Streaming linear discriminant on the frozen embedding, with shrinkage.",
+        "Hayes, Kanan 2020; Chen et al. 2010",
+    ),
+)
