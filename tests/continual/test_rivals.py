@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 from fscl.continual.methods.discriminant import Discriminant, oas_shrinkage, shrunk_covariance, within_scatter
 from fscl.continual.methods.gaussian import log_density, predictive, variance_components
-from fscl.continual.methods.projection import FIRST_STRENGTH, STRENGTHS, RandomProjection, ridge_weights
+from fscl.continual.methods.projection import RandomProjection, ridge_weights
 from fscl.rng import generator
 from tests.continual.rivals import (
     N_FEATURES,
@@ -175,7 +175,7 @@ def test_the_strength_is_the_best_one_on_the_held_out_shots():
     sums = torch.cat([sums, torch.zeros(2, 50)]) + targets[fit].T @ hidden[fit]
     counts = torch.tensor([3, 3, 0, 0]) + 3
     losses = {}
-    for strength in STRENGTHS:
+    for strength in RandomProjection.Settings().strengths:
         scores = hidden[last] @ ridge_weights(gram, sums, counts, strength).T
         wrong = int((scores.argmax(1) != labels[last]).sum())
         losses[wrong, float((scores - targets[last]).square().sum())] = strength
@@ -185,7 +185,7 @@ def test_the_strength_is_the_best_one_on_the_held_out_shots():
 def test_a_task_with_a_class_of_one_shot_keeps_the_strength_in_force():
     learner = projection(base())
     learner.learn_features(torch.randn(2, N_FEATURES, generator=generator(0, "x")), torch.tensor([0, 1]))
-    assert learner.strength == FIRST_STRENGTH
+    assert learner.strength == RandomProjection.Settings().first_strength
     learner.learn_features(*toy_features())
     chosen = learner.strength
     learner.learn_features(torch.randn(3, N_FEATURES, generator=generator(1, "x")), torch.tensor([6, 7, 7]))
