@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fscl.errors import StorageError
-from fscl.storage import digest, read_json, write_json
+from fscl.storage import digest, json_bytes, read_json, write_bytes
 
 MAX_BYTES = 16 * 2**20
 MAX_POINTS = 10_000  # of one curve
@@ -116,10 +116,15 @@ class Watch(_Value):
 Found = TypeVar("Found", Inspection, Watch)
 
 
+def found_json(found: Inspection | Watch) -> bytes:
+    """A JSON file of what was found, with a digest of it."""
+    content = found.model_dump(mode="json")
+    return json_bytes(_kind(type(found)), {"digest": digest(content), "found": content})
+
+
 def save_found(path: Path, found: Inspection | Watch) -> None:
     """Write what was found, with a digest of it."""
-    content = found.model_dump(mode="json")
-    write_json(path, _kind(type(found)), {"digest": digest(content), "found": content})
+    write_bytes(path, found_json(found))
 
 
 def load_found(path: Path, what: type[Found]) -> Found:

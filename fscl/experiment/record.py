@@ -13,30 +13,37 @@ results.json         at the end: the results alone, in the order of the plan; eq
 
 import json
 import os
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from fscl.errors import OtherRun, RunError, StorageError
-from fscl.storage import canonical_json, digest, read_json, try_lock, write_bytes, write_json
+from fscl.experiment.plan import Cell, Finished
+from fscl.experiment.versions import CPU, MUST_NOT_MIX, that_must_not_mix
+from fscl.storage import canonical_json, digest, read_json, sync_folder, write_bytes, write_json
 
-WATCHERS = ("probe", "inspect")  # sections that look on, and change nothing
-ARITHMETIC = "2"  # raised by every change that alters the last bits of results; 2: the first block by patches
-MUST_NOT_MIX = ("fscl", "torch", "arithmetic")  # results of different versions of these do not belong in one table
+OBSERVERS = ("probe", "inspect")  # sections that observe, and change nothing
+CELL_FOLDERS = ("confused", "inspected", "generated")  # where the files of cells go
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One method on one sequence."""
+def confused_name(cell: Cell) -> str:
+    """The path of a cell's confusions, relative to the run directory."""
+    return f"confused/{cell.method}-{cell.sequence:03d}.json"
 
-    method: str
-    sequence: int
+
+def inspected_name(method: str) -> str:
+    """The path of what was seen inside a method."""
+    return f"inspected/{method}.json"
+
+
+def sheet_name(method: str) -> str:
+    """The path of a method's generated images."""
+    return f"generated/{method}.png"
 
 
 class _DataAbout(BaseModel):
@@ -90,13 +97,13 @@ class RunRecord:
         return self.folder / "streams" / f"{sequence:03d}.json"
 
     def sheet_path(self, method: str) -> Path:
-        return self.folder / "generated" / f"{method}.png"
+        return self.folder / sheet_name(method)
 
     def confused_path(self, cell: Cell) -> Path:
-        return self.folder / "confused" / f"{cell.method}-{cell.sequence:03d}.json"
+        return self.folder / confused_name(cell)
 
     def inspected_path(self, method: str) -> Path:
-        return self.folder / "inspected" / f"{method}.json"
+        return self.folder / inspected_name(method)
 
     @property
     def watched_path(self) -> Path:
@@ -111,6 +118,11 @@ class RunRecord:
         changed = _first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
             key, old, new = changed
+            if key == f"versions.{CPU}":
+                raise OtherRun(
+                    f"{self.folder} holds a run begun on another kind of processor: {old}, but now it is {new}. The last "
+                    "bits of its results would differ; continue it on the same kind, or use another folder with --out."
+                )
             raise OtherRun(
                 f"{self.folder} holds a run with {key} = {old!r}, but now it is {new!r}. Use the old value, or another "
                 "folder with --out."
@@ -137,9 +149,18 @@ class RunRecord:
             where = ".".join(map(str, first["loc"]))
             raise StorageError(f"{self.about_path} is damaged: {where}: {first['msg']}.") from error
 
-    def append(self, cell: Cell, result: Mapping[str, Any], cost: Mapping[str, Any]) -> None:
-        """Add a finished cell, on disk when this returns."""
-        entry = {"method": cell.method, "sequence": cell.sequence, "result": result, "cost": cost}
+    def append(self, cell: Cell, finished: Finished) -> None:
+        """Add a finished cell, on disk when this returns: first its files, so that a cell in the list has them."""
+        for name, content in finished.files.items():
+            path = self.folder / _checked_name(name)
+            write_bytes(path, content)
+            sync_folder(path.parent)
+        entry = {
+            "method": cell.method,
+            "sequence": cell.sequence,
+            "result": finished.result,
+            "cost": finished.cost,
+        }
         line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
         with self.cells_path.open("ab") as file:
             file.write(line.encode() + b"\n")
@@ -176,27 +197,26 @@ class RunRecord:
         A run that also probed or inspected serves one that does not ask for it, and a method serves another of the same
         settings: `joint` is `fsw` with β = 0 and k = all.
         """
-        about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
-        taken = 0
+        mine, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
+        _refuse_other_cpu(other.folder, theirs, mine)
+        n_taken = 0
         for cell in plan:
-            if cell in done:
+            source = None if cell in done else _same_cell(theirs, mine, cell, finished)
+            if source is None:
                 continue
-            twin = _twin(theirs, about, cell, finished)
-            if twin is None:
-                continue
-            for mine, their in zip(self.extras(cell), other.extras(twin), strict=True):
-                if their.is_file() and (about["config"].get("inspect") or their != other.inspected_path(twin.method)):
-                    write_bytes(mine, their.read_bytes())
-            unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
-            parts = [finished[twin][part] for part in ("result", "cost")]
-            self.append(cell, *({k: v for k, v in part.items() if k not in unasked} for part in parts))
-            taken += 1
-        return taken
-
-    def extras(self, cell: Cell) -> list[Path]:
-        """Where a cell leaves what is no number, if it has any."""
-        once = [self.sheet_path(cell.method), self.inspected_path(cell.method)] if cell.sequence == 0 else []
-        return [self.confused_path(cell), *once]
+            has_probe, has_inspection = (bool(mine["config"].get(key)) for key in OBSERVERS)
+            unasked = () if has_probe else ("probes", "probe_seconds")
+            result, cost = (
+                {key: value for key, value in finished[source][part].items() if key not in unasked}
+                for part in ("result", "cost")
+            )
+            names = zip(_file_names(cell, has_inspection), _file_names(source, has_inspection), strict=True)
+            files = {
+                ours: (other.folder / name).read_bytes() for ours, name in names if (other.folder / name).is_file()
+            }
+            self.append(cell, Finished(result, cost, files))
+            n_taken += 1
+        return n_taken
 
     def _identity(self) -> str:
         """What makes this run another than others."""
@@ -218,31 +238,58 @@ class RunRecord:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time."""
+        """One writer at a time; a second one is refused at once."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / ".lock").open("w")
+            lock = FileLock(self.folder / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.") from error
         except OSError as error:
             raise RunError(
                 f"cannot write to {self.folder}: {error.strerror}. Name another folder with --out."
             ) from error
-        with file:
-            if not try_lock(file.fileno()):
-                raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.")
+        try:
             yield
+        finally:
+            lock.release()
 
 
-def _twin(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
-    """The finished cell of another run that is all that `cell` would be in this one, if there is one."""
-    asked = [mine["config"].get(key) for key in WATCHERS]
-    found = [theirs["config"].get(key) for key in WATCHERS]
+def _checked_name(name: str) -> str:
+    """A file of a cell has a place of its own: nothing else in the run directory, or outside, is written over."""
+    parts = PurePosixPath(name).parts
+    if len(parts) != 2 or parts[0] not in CELL_FOLDERS or ".." in parts or "\\" in name:
+        raise RunError(
+            f"a cell has left a file named {name!r}, but its files go into {', '.join(CELL_FOLDERS)}, as in "
+            "'generated/NAME.png'."
+        )
+    return name
+
+
+def _file_names(cell: Cell, has_inspection: bool) -> list[str]:
+    """The files that a cell may have left."""
+    first = [sheet_name(cell.method), *([inspected_name(cell.method)] if has_inspection else [])]
+    return [confused_name(cell), *(first if cell.sequence == 0 else [])]
+
+
+def _refuse_other_cpu(folder: Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    old, new = (about["versions"].get(CPU) for about in (theirs, mine))
+    if None not in (old, new) and old != new:
+        raise OtherRun(
+            f"the cells of {folder} were computed on another kind of processor: {old}, but this run is on {new}. Their last "
+            "bits would differ; leave out --reuse, or run on the same kind."
+        )
+
+
+def _same_cell(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
+    """The finished cell of another run that has all that `cell` would have in this one, if there is one."""
     wanted = _depends_on(mine, cell)
-    if wanted is None or not all(wish is None or wish == there for wish, there in zip(asked, found, strict=True)):
+    if wanted is None or any(mine["config"].get(key) not in (None, theirs["config"].get(key)) for key in OBSERVERS):
         return None
     known = set(finished)
-    names = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]
-    twins = (Cell(name, cell.sequence) for name in names)
-    return next((twin for twin in twins if twin in known and _depends_on(theirs, twin) == wanted), None)
+    methods = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]
+    candidates = (Cell(method, cell.sequence) for method in methods)
+    return next((one for one in candidates if one in known and _depends_on(theirs, one) == wanted), None)
 
 
 def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
@@ -251,23 +298,16 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     if cell.sequence >= len(streams):
         return None
     # what these decide for the cell is in the settings of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "settings", *WATCHERS)
+    apart = ("name", "run", "stream", "base", "settings", *OBSERVERS)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,
         "settings": config["settings"].get(cell.method),
-        "versions": {name: about["versions"].get(name) for name in MUST_NOT_MIX},
+        "versions": that_must_not_mix(about["versions"]),
         "data": about["data"]["hash"],
         "base": about["base"]["hash"],
         "stream": streams[cell.sequence],
     }
-
-
-def versions() -> dict[str, str]:
-    """What made the results."""
-    packages = {name: version(name) for name in ("fscl", "torch", "numpy", "pillow")}
-    about = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    return {**packages, **about, "arithmetic": ARITHMETIC}
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

@@ -16,7 +16,7 @@ from fscl.nets.network import Network
 from fscl.rng import generator
 from fscl.storage import digest
 
-MAX_MOMENTS = 200  # of validations; with more of them, one in two is looked at, or one in three and so on
+MAX_CHECKPOINTS = 200  # of training that are measured; with more validations, one in two, or one in three and so on
 
 
 def watch_meta_training(config: Config, splits: Splits, path: Path) -> OnValidation | None:
@@ -24,7 +24,7 @@ def watch_meta_training(config: Config, splits: Splits, path: Path) -> OnValidat
     if config.inspect is None or config.inspect.fisher_episodes == 0 or config.base.use is not None:
         return None
     train = config.base.train
-    every = train.validate_every * -(-train.steps // (train.validate_every * MAX_MOMENTS))
+    every = train.validate_every * -(-train.steps // (train.validate_every * MAX_CHECKPOINTS))
     asked = digest(
         {
             "episodes": config.inspect.fisher_episodes,

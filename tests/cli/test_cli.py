@@ -13,7 +13,7 @@ from fscl.continual.methods import METHODS
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
 from tests.data.test_cub import birds, written
-from tests.experiment.test_run import TINY, toml
+from tests.experiment.tiny import TINY, toml
 
 
 def fscl(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

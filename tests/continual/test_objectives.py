@@ -1,6 +1,6 @@
 """What the embedding learns by, and the head that goes with it."""
 
-from pathlib import Path
+import io
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.data.augment import N_VIEWS, view
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.experiment.sheet import GAP, save_sheet
+from fscl.experiment.sheet import GAP, sheet_png
 from fscl.nets.network import NetworkSpec, init_network
 from fscl.nets.params import linear
 from fscl.rng import generator
@@ -184,11 +184,10 @@ def test_generated_images_take_the_place_of_the_shots(method: str, small_pool: C
         assert not any(torch.equal(image, shot) for image in stored.images for shot in small_pool.images)
 
 
-def test_a_sheet_shows_shots_beside_what_was_generated(tmp_path: Path):
+def test_a_sheet_shows_shots_beside_what_was_generated():
     shots = Examples(torch.full((5, 1, 8, 8), 200, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 1]))
     made = Examples(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.tensor([0] * 4 + [1] * 4))
-    save_sheet(tmp_path / "sheet.png", shots, made)
-    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    sheet = np.asarray(Image.open(io.BytesIO(sheet_png(shots, made))))
     assert sheet.shape == (2 * (8 + GAP), 3 * (8 + GAP) + 4 * GAP + 4 * (8 + GAP))
     assert (sheet[:8, :8] == 200).all()
     assert (sheet[:8, 3 * (8 + GAP) + 4 * GAP :][:, :8] == 0).all()
