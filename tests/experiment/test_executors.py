@@ -10,6 +10,7 @@ import pytest
 
 from fscl.errors import MisuseError, RunError, UnknownName
 from fscl.experiment.executors import EXECUTORS, find_executor
+from fscl.experiment.executors.local import MAX_DEATHS, _Queue
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
@@ -86,6 +87,32 @@ def test_a_cell_that_always_kills_its_worker_is_reported_and_the_others_finish(
     assert again.returncode == 0, again.stderr
     assert {cell: entry for cell, entry in record.cells().items() if cell != Cell("replay", 1)} == before
     assert record.results_path.read_bytes() == finished.results_path.read_bytes()
+
+
+class IdleWorker:
+    """Takes a cell, and does nothing with it."""
+
+    def __init__(self) -> None:
+        self.is_ready, self.cell = True, None
+
+    def send(self, value: object) -> bool:
+        return True
+
+
+def test_the_last_try_of_a_cell_has_the_machine_to_itself():
+    suspect, other, last = Cell("tsc", 0), Cell("tsc", 1), Cell("tsc", 2)
+    queue = _Queue([other, suspect, last])
+    queue.deaths[suspect] = MAX_DEATHS - 1
+    crew = [IdleWorker(), IdleWorker()]
+    queue.assign_to(crew)  # type: ignore[arg-type]
+    assert [worker.cell for worker in crew] == [other, None]
+    crew[0].cell = None
+    queue.assign_to(crew)  # type: ignore[arg-type]
+    assert [worker.cell for worker in crew] == [suspect, None]
+    crew[0].cell = None
+    queue.assign_to(crew)  # type: ignore[arg-type]
+    assert [worker.cell for worker in crew] == [last, None]
+    assert not queue.waiting
 
 
 def test_a_worker_opens_nothing_of_the_run_directory_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.record import RunRecord
+from fscl.storage import write_json
 from tests.experiment.tiny import begun
 
 
@@ -45,6 +47,17 @@ def test_a_line_that_is_no_cell_is_refused_by_its_number(tmp_path: Path, line: b
     record = begun(tmp_path)
     record.cells_path.write_bytes(line + b"\n")
     with pytest.raises(StorageError, match=r"cells\.jsonl, line 1 is not a finished cell"):
+        record.cells()
+
+
+@pytest.mark.parametrize("part", ["config", "data", "base", "streams"])
+def test_a_cell_belongs_to_one_configuration_data_base_and_streams(tmp_path: Path, part: str):
+    record = begun(tmp_path)
+    record.append(Cell("tsc", 0), Finished({"top1": [[0.5]]}, {}))
+    about = record.about()
+    about[part] = ["another"] if part == "streams" else {**about[part], next(iter(about[part])): "another"}
+    write_json(record.about_path, "run", about)
+    with pytest.raises(StorageError, match="belongs to another run"):
         record.cells()
 
 
@@ -143,10 +156,11 @@ def test_the_results_are_in_the_order_of_the_plan_whatever_finished_first(tmp_pa
 
 
 def test_a_lock_is_given_back_and_refused_at_once_while_it_is_held(tmp_path: Path):
-    record = RunRecord(tmp_path)
+    record, begin = RunRecord(tmp_path), time.monotonic()
     for _ in range(2):
         with record.locked(), pytest.raises(RunError, match="another process is running"), record.locked():
             pass
+    assert time.monotonic() - begin < 4
 
 
 def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path):
