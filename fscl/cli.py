@@ -43,6 +43,7 @@ Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes, one thread each. Default: the number of cores; on a GPU, 1.")
 ]
+Executor = Annotated[str, typer.Option(help="local: processes of this machine; in-process: none, for debuggers.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps: where everything is computed. Default: cpu.")]
 Autocast = Annotated[bool, typer.Option("--autocast", help="Train embeddings in bfloat16 where torch thinks it safe.")]
 
@@ -88,13 +89,14 @@ def run(
         list[Path] | None,
         typer.Option(metavar="RUN", help="Another run directory, to take cells from that are the same."),
     ] = None,
+    executor: Executor = "local",
 ) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, [*(overrides or []), *_where(device, autocast)])
     for each, folder in plan.folders(out, part):
-        _run(each, folder, workers, reuse or [])
+        _run(each, folder, workers, reuse or [], executor)
 
 
 @app.command()
@@ -274,11 +276,13 @@ def _where(device: str | None, autocast: bool) -> list[str]:
     return [*([] if device is None else [f"device={device}"]), *(["autocast=true"] if autocast else [])]
 
 
-def _run(config: "Config", folder: Path, workers: int | None, reuse: "Sequence[Path]" = ()) -> None:
+def _run(
+    config: "Config", folder: Path, workers: int | None, reuse: "Sequence[Path]" = (), executor: str = "local"
+) -> None:
     from fscl.experiment.progress import Reporter
     from fscl.experiment.run import run_experiment
 
-    _show(run_experiment(config, folder, workers=workers, reporter=Reporter(), reuse=reuse))
+    _show(run_experiment(config, folder, workers=workers, executor=executor, reporter=Reporter(), reuse=reuse))
 
 
 def _show(record: "RunRecord") -> None:

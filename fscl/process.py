@@ -3,6 +3,8 @@
 import ctypes
 import os
 import platform
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -37,6 +39,28 @@ def release_free_memory() -> None:
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from here on, where the system can."""
+    release_free_memory()
+    if sys.platform == "linux":
+        with suppress(OSError):  # not allowed in some containers: the peak is then the process's so far
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Bytes of resident memory at their highest since the reset, where the system tells; else since the start."""
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return 0  # not measured
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _keep_large_buffers() -> None:

@@ -98,10 +98,15 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
+def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
+    """A JSON file of `content` with its kind and schema version."""
+    text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
 def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write `content` with its kind and schema version."""
-    text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)
-    write_bytes(path, (text + "\n").encode())
+    write_bytes(path, json_bytes(kind, content))
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
@@ -135,7 +140,11 @@ def save_tensors(
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote: the tensors and the details. A truncated or altered file is refused by name."""
-    content = _read_bounded(path, MAX_TENSOR_BYTES)
+    return tensors_from_bytes(path, kind, _read_bounded(path, MAX_TENSOR_BYTES))
+
+
+def tensors_from_bytes(path: Path, kind: str, content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """As `load_tensors`, from the bytes of the file; `path` is what errors call it."""
     header = _safetensors_header(path, content)
     _check_header(path, kind, header.get("kind"), header.get("schema"))
     try:

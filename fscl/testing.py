@@ -291,6 +291,7 @@ def _raises(kind: type[FsclError], words: str) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        assert words in str(error), f"the error says {str(error)!r}, and should say {words!r}"
+        if words not in str(error):
+            raise AssertionError(f"the error says {str(error)!r}, and should say {words!r}") from error
         return
     raise AssertionError(f"nothing was raised, but a {kind.__name__} with {words!r} is expected")

@@ -21,8 +21,9 @@ from fscl.errors import MisuseError, OtherRun, RunError
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import StreamResult, evaluate_stream
 from fscl.experiment.config import make_config
+from fscl.experiment.executors import find_executor
 from fscl.experiment.record import RunRecord
-from fscl.experiment.run import default_workers, run_experiment
+from fscl.experiment.run import run_experiment
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
@@ -37,7 +38,7 @@ from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
 from tests.cli.test_cli import fscl
 from tests.conftest import noise_pool
-from tests.experiment.test_run import TINY, tiny, toml
+from tests.experiment.tiny import TINY, tiny, toml
 from tests.pretend import Mixed, Pretend, pretended
 
 POOL = noise_pool(n_classes=12, n_images=8)
@@ -332,7 +333,7 @@ def test_the_record_names_device_and_autocast_unless_they_are_as_they_always_wer
     assert (there["device"], there["autocast"]) == ("cuda", True)
     assert there["settings"]["tsc"]["autocast"]
     assert make_config(there).resolved() == there
-    assert default_workers(tiny(device="mps")) == 1
+    assert find_executor("local").workers_for(tiny(device="mps"), None) == 1
 
 
 def test_a_run_is_not_continued_under_autocast(tmp_path: Path):

@@ -25,8 +25,8 @@ from fscl.classifier.labels import Label
 from fscl.classifier.pictures import Shape
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.frozen import FrozenFeatures
-from fscl.continual.methods.gaussian import GaussianHead, log_density, predictive
 from fscl.continual.learner import ContinualLearner
+from fscl.continual.methods.gaussian import GaussianHead, log_density, predictive
 from fscl.continual.methods.neighbour import NearestNeighbour
 from fscl.continual.methods.prototypes import Prototypes
 from fscl.errors import MisuseError, StorageError

@@ -19,10 +19,10 @@ from fscl.data.sets import FSCIL, DataSpec
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
-from fscl.evaluation.inspection import InspectSpec
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
+from fscl.experiment.observers import problems_with_observers
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
@@ -120,6 +120,7 @@ class Config(_Section):
     Attributes:
         data: what the streams are drawn from.
         base_data: what the base is trained and chosen on, and probed on as *base*, if that is another set.
+        observe: what looks inside methods on the first sequence, by name, with its settings (fscl/analysis).
         device: where everything is computed; last bits differ from device to device.
         autocast: whether features are bfloat16 in meta-training and while embeddings move, where torch thinks it safe.
     """
@@ -134,7 +135,7 @@ class Config(_Section):
     stream: StreamSpec = StreamSpec()
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
-    inspect: InspectSpec | None = None
+    observe: dict[str, dict[str, Any]] = {}
     settings: dict[Annotated[str, AfterValidator(_known_section)], dict[str, Any]] = {}
 
     @model_validator(mode="after")
@@ -165,19 +166,6 @@ class Config(_Section):
             raise ValueError(
                 f"probe.after is {list(moments)}, but a stream has 0 to {self.stream.n_tasks} tasks behind it"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _inspected_moments_come(self) -> "Config":
-        if self.inspect is None:
-            return self
-        for key, moments in (
-            ("drift_after", self.inspect.drift_after),
-            ("penalties_after", (self.inspect.penalties_after,)),
-        ):
-            late = [n_tasks for n_tasks in moments if n_tasks > self.stream.n_tasks]
-            if late:
-                raise ValueError(f"inspect.{key} has {late[0]}, but a stream has {self.stream.n_tasks} tasks")
         return self
 
     @property
@@ -301,6 +289,7 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
         problems = [explain(problem, Config) for problem in error.errors()]
     else:
         problems = list(problems_with(config.settings, config.run.methods, config.conditions))
+        problems += problems_with_observers(config.observe, config.stream.n_tasks)
         if not problems:
             return config
     problems = list(dict.fromkeys(problems))

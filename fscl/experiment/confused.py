@@ -15,8 +15,9 @@ from torch.nn.functional import interpolate, pad
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.errors import StorageError
-from fscl.storage import read_json, write_json
+from fscl.storage import json_bytes, read_json
 
+CONFUSIONS = "confusions.json"  # what a cell calls its file
 MOST_PAIRS = 3  # of one cell
 MOST_IMAGES = 4  # of one kind
 MAX_SIDE = 64  # pixels of an image
@@ -96,13 +97,13 @@ def worst_confusions(stream: Stream, pool: ClassPool, answers: list[list[int]]) 
     ]
 
 
-def save_confusions(path: Path, pairs: list[Confusion]) -> None:
-    """Write them as JSON."""
-    write_json(path, "confusions", {"pairs": [pair.model_dump() for pair in pairs]})
+def confusions_json(pairs: list[Confusion]) -> bytes:
+    """A JSON file of them."""
+    return json_bytes("confusions", {"pairs": [pair.model_dump() for pair in pairs]})
 
 
 def load_confusions(path: Path) -> list[Confusion]:
-    """What `save_confusions` wrote."""
+    """What a file of `confusions_json` holds."""
     try:
         pairs = _Confusions.model_validate(read_json(path, "confusions")).pairs
         for pair in pairs:

@@ -4,39 +4,30 @@ run.json             the resolved configuration, versions, seed, hashes of data,
 base.safetensors     the base network that every method started from
 streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
-confused/NAME.json   for each cell: which classes were taken for which most often, with some of the images
-inspected/NAME.json  with an [inspect] section: what was seen inside a method on the first sequence (meta-training.json: of
-                     the training of the base)
-generated/NAME.png   for a method that replays generated images: some of them, beside the shots they came from
+files/METHOD-000/    what each cell leaves besides: confusions.json (which classes were taken for which most often, with some
+                     of the images), pictures of its method, and in observed/ what observers saw
+observed/NAME.json   what an observer saw of the training of the base
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
 
 import json
 import os
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from fscl.errors import OtherRun, RunError, StorageError
-from fscl.storage import canonical_json, digest, read_json, try_lock, write_bytes, write_json
+from fscl.experiment.plan import Cell, Finished
+from fscl.experiment.versions import CPU, MUST_NOT_MIX, that_must_not_mix
+from fscl.storage import canonical_json, digest, read_json, sync_folder, write_bytes, write_json
 
-WATCHERS = ("probe", "inspect")  # sections that look on, and change nothing
-ARITHMETIC = "2"  # raised by every change that alters the last bits of results; 2: the first block by patches
-MUST_NOT_MIX = ("fscl", "torch", "arithmetic")  # results of different versions of these do not belong in one table
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method on one sequence."""
-
-    method: str
-    sequence: int
+WATCHING = ("probe", "observe")  # sections of a configuration that look on, and change nothing
+OBSERVED = "observed"
 
 
 class _DataAbout(BaseModel):
@@ -89,20 +80,16 @@ class RunRecord:
     def stream_path(self, sequence: int) -> Path:
         return self.folder / "streams" / f"{sequence:03d}.json"
 
-    def sheet_path(self, method: str, name: str = "generated.png") -> Path:
-        """A file that a method leaves for the report: `generated.png` of tsc_gr is generated/tsc_gr.png."""
-        kind = Path(name)
-        return self.folder / kind.stem / f"{method}{kind.suffix}"
+    def file_path(self, cell: Cell, name: str) -> Path:
+        """Where a file of a cell is."""
+        method = cell.method.replace(
+            ":", "+"
+        )  # a reference such as package.module:Class; no file has a colon everywhere
+        return self.folder / "files" / f"{method}-{cell.sequence:03d}" / name
 
-    def confused_path(self, cell: Cell) -> Path:
-        return self.folder / "confused" / f"{cell.method}-{cell.sequence:03d}.json"
-
-    def inspected_path(self, method: str) -> Path:
-        return self.folder / "inspected" / f"{method}.json"
-
-    @property
-    def watched_path(self) -> Path:
-        return self.inspected_path("meta-training")  # no method is called so
+    def observed_path(self, observer: str) -> Path:
+        """What an observer saw of the training of the base."""
+        return self.folder / OBSERVED / f"{observer.replace(':', '+')}.json"
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what this run is, or check that the run begun here is the same."""
@@ -113,6 +100,11 @@ class RunRecord:
         changed = _first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
             key, old, new = changed
+            if key == f"versions.{CPU}":
+                raise OtherRun(
+                    f"{self.folder} holds a run begun on another kind of processor: {old}, but now it is {new}. The last "
+                    "bits of its results would differ; continue it on the same kind, or use another folder with --out."
+                )
             raise OtherRun(
                 f"{self.folder} holds a run with {key} = {old!r}, but now it is {new!r}. Use the old value, or another "
                 "folder with --out."
@@ -139,9 +131,18 @@ class RunRecord:
             where = ".".join(map(str, first["loc"]))
             raise StorageError(f"{self.about_path} is damaged: {where}: {first['msg']}.") from error
 
-    def append(self, cell: Cell, result: Mapping[str, Any], cost: Mapping[str, Any]) -> None:
-        """Add a finished cell, on disk when this returns."""
-        entry = {"method": cell.method, "sequence": cell.sequence, "result": result, "cost": cost}
+    def append(self, cell: Cell, finished: Finished) -> None:
+        """Add a finished cell, on disk when this returns: first its files, so that a cell in the list has them."""
+        for name, content in finished.files.items():
+            path = self.file_path(cell, _checked_name(name))
+            write_bytes(path, content)
+            sync_folder(path.parent)
+        entry = {
+            "method": cell.method,
+            "sequence": cell.sequence,
+            "result": finished.result,
+            "cost": finished.cost,
+        }
         line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
         with self.cells_path.open("ab") as file:
             file.write(line.encode() + b"\n")
@@ -172,33 +173,39 @@ class RunRecord:
             found[cell] = entry
         return found
 
+    def files_of(self, cell: Cell) -> dict[str, bytes]:
+        """The files that a cell has left, by name."""
+        folder = self.file_path(cell, "")
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
     def take_over(self, other: "RunRecord", plan: list[Cell]) -> int:
         """Copy from another run the cells of `plan` that would come out the same here; how many there were.
 
-        A run that also probed or inspected serves one that does not ask for it, and a method serves another of the same
+        A run that was also probed or observed serves one that does not ask for it, and a method serves another of the same
         settings: `joint` is `fsw` with β = 0 and k = all.
         """
-        about, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
-        taken = 0
+        mine, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
+        _refuse_other_cpu(other.folder, theirs, mine)
+        n_taken = 0
         for cell in plan:
-            if cell in done:
+            source = None if cell in done else _same_cell(theirs, mine, cell, finished)
+            if source is None:
                 continue
-            twin = _twin(theirs, about, cell, finished)
-            if twin is None:
-                continue
-            for mine, their in zip(self.extras(cell), other.extras(twin), strict=True):
-                if their.is_file() and (about["config"].get("inspect") or their != other.inspected_path(twin.method)):
-                    write_bytes(mine, their.read_bytes())
-            unasked = () if about["config"].get("probe") else ("probes", "probe_seconds")
-            parts = [finished[twin][part] for part in ("result", "cost")]
-            self.append(cell, *({k: v for k, v in part.items() if k not in unasked} for part in parts))
-            taken += 1
-        return taken
-
-    def extras(self, cell: Cell) -> list[Path]:
-        """Where a cell leaves what is no number, if it has any."""
-        once = [self.sheet_path(cell.method), self.inspected_path(cell.method)] if cell.sequence == 0 else []
-        return [self.confused_path(cell), *once]
+            has_probe, is_observed = (bool(mine["config"].get(key)) for key in WATCHING)
+            unasked = () if has_probe else ("probes", "probe_seconds")
+            result, cost = (
+                {key: value for key, value in finished[source][part].items() if key not in unasked}
+                for part in ("result", "cost")
+            )
+            files = {
+                name: content
+                for name, content in other.files_of(source).items()
+                if is_observed or not name.startswith(f"{OBSERVED}/")
+            }
+            self.append(cell, Finished(result, cost, files))
+            n_taken += 1
+        return n_taken
 
     def _identity(self) -> str:
         """What makes this run another than others."""
@@ -220,31 +227,51 @@ class RunRecord:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One writer at a time."""
+        """One writer at a time; a second one is refused at once."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / ".lock").open("w")
+            lock = FileLock(self.folder / ".lock", timeout=0)
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.") from error
         except OSError as error:
             raise RunError(
                 f"cannot write to {self.folder}: {error.strerror}. Name another folder with --out."
             ) from error
-        with file:
-            if not try_lock(file.fileno()):
-                raise RunError(f"another process is running in {self.folder}. Wait for it, or use --out.")
+        try:
             yield
+        finally:
+            lock.release()
 
 
-def _twin(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
-    """The finished cell of another run that is all that `cell` would be in this one, if there is one."""
-    asked = [mine["config"].get(key) for key in WATCHERS]
-    found = [theirs["config"].get(key) for key in WATCHERS]
+def _checked_name(name: str) -> str:
+    """A file of a cell stays in the cell's own folder."""
+    parts = PurePosixPath(name).parts
+    if not 0 < len(parts) <= 2 or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
+        raise RunError(
+            f"a cell has left a file named {name!r}, but a name is like 'picture.png' or 'folder/picture.png'."
+        )
+    return name
+
+
+def _refuse_other_cpu(folder: Path, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    old, new = (about["versions"].get(CPU) for about in (theirs, mine))
+    if None not in (old, new) and old != new:
+        raise OtherRun(
+            f"the cells of {folder} were computed on another kind of processor: {old}, but this run is on {new}. Their last "
+            "bits would differ; leave out --reuse, or run on the same kind."
+        )
+
+
+def _same_cell(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
+    """The finished cell of another run that has all that `cell` would have in this one, if there is one."""
     wanted = _depends_on(mine, cell)
-    if wanted is None or not all(wish is None or wish == there for wish, there in zip(asked, found, strict=True)):
+    if wanted is None or any(mine["config"].get(key) not in (None, theirs["config"].get(key)) for key in WATCHING):
         return None
     known = set(finished)
-    names = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]
-    twins = (Cell(name, cell.sequence) for name in names)
-    return next((twin for twin in twins if twin in known and _depends_on(theirs, twin) == wanted), None)
+    methods = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]
+    candidates = (Cell(method, cell.sequence) for method in methods)
+    return next((one for one in candidates if one in known and _depends_on(theirs, one) == wanted), None)
 
 
 def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
@@ -253,23 +280,16 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     if cell.sequence >= len(streams):
         return None
     # what these decide for the cell is in the settings of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "settings", *WATCHERS)
+    apart = ("name", "run", "stream", "base", "settings", *WATCHING)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,
         "settings": config["settings"].get(cell.method),
-        "versions": {name: about["versions"].get(name) for name in MUST_NOT_MIX},
+        "versions": that_must_not_mix(about["versions"]),
         "data": about["data"]["hash"],
         "base": about["base"]["hash"],
         "stream": streams[cell.sequence],
     }
-
-
-def versions() -> dict[str, str]:
-    """What made the results."""
-    packages = {name: version(name) for name in ("fscl", "torch", "numpy", "pillow")}
-    about = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    return {**packages, **about, "arithmetic": ARITHMETIC}
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

@@ -1,27 +1,20 @@
-"""Run an experiment: base × methods × sequences, in worker processes, into a run directory.
+"""Run an experiment: base × methods × sequences, by an executor, into a run directory.
 
-A run that was killed is continued by the same call and ends with the same `results.json`, bit for bit, with any number of
-workers: every cell depends on the configuration alone and is computed on one thread.
+A run that was killed is continued by the same call and ends with the same `results.json`, bit for bit, with any executor and
+any number of workers: every cell depends on its order alone. Only this process writes to the run directory.
 """
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.queues import Queue
+from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Splits
-from fscl.data.sets import FSCIL
-from fscl.data.stream import Stream, listed_stream, sample_stream
+from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import FsclError, Interrupted, RunError
-from fscl.experiment import worker
 from fscl.experiment.base import (
     check_base_side,
     describe_base,
@@ -30,31 +23,20 @@ from fscl.experiment.base import (
     refuse_leak,
     refuse_other_base_side,
 )
+from fscl.experiment.cell import BASE_NAME
 from fscl.experiment.config import Config
+from fscl.experiment.executors import find_executor
+from fscl.experiment.executors.executor import Executor
+from fscl.experiment.plan import Cell, Finished, Order, plan_cells, sample_streams
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
-from fscl.experiment.record import Cell, RunRecord, versions
-from fscl.experiment.watch import watch_meta_training
+from fscl.experiment.record import RunRecord
+from fscl.experiment.versions import versions
+from fscl.experiment.watch import observe_meta_training
 from fscl.nets.network import Network
-from fscl.nets.sources import load_network
+from fscl.nets.sources import load_network, network_from_bytes
 from fscl.process import configure_process
-from fscl.rng import generator
 from fscl.storage import digest, tensor_digest
-
-
-def plan_cells(config: Config) -> list[Cell]:
-    """Every cell, sequence by sequence, so that an unfinished run still compares all methods on the same sequences."""
-    return [Cell(method, number) for number in range(config.run.n_sequences) for method in config.run.methods]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def default_workers(config: Config) -> int:
-    """One a core; processes that share a GPU only wait for each other."""
-    return usable_cores() if config.device == "cpu" else 1
 
 
 def run_experiment(
@@ -62,64 +44,74 @@ def run_experiment(
     folder: Path,
     *,
     workers: int | None = None,
+    executor: str = "local",
     reporter: Reporter | None = None,
     reuse: Sequence[Path] = (),
 ) -> RunRecord:
     """Run what is not yet done of an experiment, and return its record.
 
     Args:
+        workers: how many cells are computed at a time; without it, the executor decides.
+        executor: where they are computed: "local" (processes of this machine) or "in-process".
         reuse: other run directories; cells finished there that would come out the same here are copied.
     """
     configure_process()
     find_device(config.device)  # one that is not here is refused before anything is written
+    chosen = find_executor(executor)
+    n_workers = chosen.workers_for(config, workers)
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
     with record.locked():
-        splits = load_side(config.data, reporter)
-        base_side = splits if config.base_data is None else load_side(config.base_data, reporter)
-        pool = splits.pool(config.run.split)
-        streams = sample_streams(config, pool)
-        check_base_side(config, base_side, pool, splits.known)
-        record.refuse_strays()
-        if record.network_path.exists():
-            network, origin = load_network(record.network_path)
-        else:
-            watch = watch_meta_training(config, base_side, record.watched_path)
-            network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, watch)
-            network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
-            refuse_other_base_side(config, origin)
-        check_pretrained(config, network, reporter)
-        refuse_leak(config, origin, pool, splits.known)
-        record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
-        network.save(record.network_path, origin)
-        for number, stream in enumerate(streams):
-            stream.save(record.stream_path(number))
-        record.drop_torn_line()
+        order = _prepare(config, record, reporter)
         plan = plan_cells(config)
         for other in reuse:
             reporter.say(f"{record.take_over(RunRecord(other), plan)} finished cells are taken over from {other}.")
         done = record.cells()
         pending = [cell for cell in plan if cell not in done]
         if pending:
-            _compute(config, record, pending, min(workers or default_workers(config), len(pending)), reporter)
+            _execute(chosen, order, pending, min(n_workers, len(pending)), record, reporter)
         record.finish(plan)
     return record
 
 
-def sample_streams(config: Config, pool: ClassPool) -> list[Stream]:
-    """The sequences of an experiment; each depends on the seed and its number alone."""
-    if config.data.name == FSCIL:
-        return [listed_stream(pool, config.stream)]  # published, and one
-    numbers = range(config.run.n_sequences)
-    return [sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers]
+def _prepare(config: Config, record: RunRecord, reporter: Reporter) -> Order:
+    """Load the data, obtain the base, and write what this run is; the order of its cells."""
+    splits = load_side(config.data, reporter)
+    base_side = splits if config.base_data is None else load_side(config.base_data, reporter)
+    pool = splits.pool(config.run.split)
+    streams = sample_streams(config, pool)
+    check_base_side(config, base_side, pool, splits.known)
+    record.refuse_strays()
+    if record.network_path.exists():
+        network, origin = load_network(record.network_path)
+    else:
+        on_validation = observe_meta_training(config, base_side, record)
+        network, origin = obtain_base(config, base_side, record.checkpoint_path, reporter, on_validation)
+        network.to_input(pool.images[:1])  # a base for other images is refused before anything is written
+        refuse_other_base_side(config, origin)
+    check_pretrained(config, network, reporter)
+    refuse_leak(config, origin, pool, splits.known)
+    record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
+    network.save(record.network_path, origin)
+    for number, stream in enumerate(streams):
+        stream.save(record.stream_path(number))
+    record.drop_torn_line()
+    return Order(
+        config=config,
+        base=record.network_path.read_bytes(),
+        streams=streams,
+        data_hash=pool.content_hash,
+        base_data_hash=None if config.base_data is None else base_side.train.content_hash,
+        versions=versions(config.device),
+    )
 
 
 def _about(
-    config: Config, pool: ClassPool, network: Network, origin: dict[str, Any], streams: list[Stream]
+    config: Config, pool: ClassPool, network: Network, origin: dict[str, Any], streams: Sequence[Stream]
 ) -> dict[str, Any]:
     return {
         "config": config.resolved(),
-        "versions": versions(),
+        "versions": versions(config.device),
         "data": {"pool": pool.name, "hash": pool.content_hash, "classes": len(pool)},
         "base": {
             "hash": tensor_digest(network.tensors()),
@@ -138,66 +130,47 @@ def _trained_on(config: Config, base: Splits) -> dict[str, Any]:
     return {"trained_on": {"train": base.train.content_hash, "validation": base.validation.content_hash}}
 
 
-def _compute(config: Config, record: RunRecord, pending: list[Cell], workers: int, reporter: Reporter) -> None:
-    context = multiprocessing.get_context("spawn")  # forked copies of a process that used torch can hang
-    ticks: Queue[float] = context.Queue()
-    executor = ProcessPoolExecutor(workers, context, worker.begin, (config, record.folder, ticks))
-    network = load_network(record.network_path)[0]
-    learners = {
-        method: make_learner(method, network, settings=config.settings_of(method)) for method in config.run.methods
-    }
-    work = [
-        learners[cell.method].work(config.stream, number) for cell in pending for number in range(config.stream.n_tasks)
-    ]
-    with reporter.stage(f"Learning {len(pending)} streams, {workers} at a time") as stage:
-        over = threading.Event()
-        counter = threading.Thread(target=_count, args=(ticks, stage, work, over), daemon=True)
-        counter.start()
-        failures: list[FsclError] = []
+def _execute(
+    executor: Executor, order: Order, cells: list[Cell], workers: int, record: RunRecord, reporter: Reporter
+) -> None:
+    """Have the cells computed and write each as it finishes; those that fail leave the others to finish."""
+    failures: list[FsclError] = []
+    with reporter.stage(f"Learning {len(cells)} streams, {workers} at a time") as stage:
+        progress = _Progress(order, cells, stage)
         try:
-            futures = [executor.submit(worker.compute, cell) for cell in pending]
-            for future in as_completed(futures):
-                try:
-                    record.append(*future.result())
-                except FsclError as error:  # the other cells are none the worse for it
-                    failures.append(error)
+            with closing(executor.compute(order, cells, workers, progress.update)) as outcomes:
+                for cell, outcome in outcomes:
+                    if isinstance(outcome, Finished):
+                        record.append(cell, outcome)
+                    else:
+                        failures.append(outcome)
         except KeyboardInterrupt as error:
-            _abandon(executor)
-            done = len(record.cells())
-            raise Interrupted(f"stopped; {done} finished cells are kept, and the same command continues.") from error
-        except BrokenProcessPool as error:
-            raise RunError(
-                f"a worker died (out of memory, or killed); {len(record.cells())} finished cells are kept. Run the same "
-                "command again, with fewer --workers if memory is short."
-            ) from error
-        except BaseException:
-            _abandon(executor)
-            raise
-        finally:
-            over.set()
-            counter.join()
-        executor.shutdown()
+            n_done = len(record.cells())
+            raise Interrupted(f"stopped; {n_done} finished cells are kept, and the same command continues.") from error
     if failures:
         raise RunError(
-            f"{len(failures)} of {len(pending)} cells failed; {len(record.cells())} finished ones are kept. The first said: "
+            f"{len(failures)} of {len(cells)} cells failed; {len(record.cells())} finished ones are kept. The first said: "
             f"{failures[0]}"
         )
 
 
-def _abandon(executor: ProcessPoolExecutor) -> None:
-    processes = list((executor._processes or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
+class _Progress:
+    """Shows how much of the work is done, at each task that is learned."""
 
+    def __init__(self, order: Order, cells: Sequence[Cell], stage: Stage) -> None:
+        config, stream = order.config, order.config.stream
+        n_tasks, (network, _) = stream.n_tasks, network_from_bytes(BASE_NAME, order.base)
+        learners = {name: make_learner(name, network, settings=config.settings_of(name)) for name in config.run.methods}
+        works = {name: [learner.work(stream, n) for n in range(n_tasks)] for name, learner in learners.items()}
+        self._work = {method: list(accumulate(work, initial=0.0)) for method, work in works.items()}
+        self._n_done = dict.fromkeys(cells, 0)
+        self._done, self._total = 0.0, sum(self._work[cell.method][-1] for cell in cells)
+        self._n_tasks = n_tasks * len(cells)
+        self._stage = stage
 
-def _count(ticks: "Queue[float]", stage: Stage, work: list[float], over: threading.Event) -> None:
-    """Show how much of the work is done, at each task that a worker learned, until all is over."""
-    total, done, n_tasks = sum(work), 0.0, 0
-    while not over.is_set():
-        try:
-            done += ticks.get(timeout=0.2)
-        except Empty:
-            continue
-        n_tasks += 1
-        stage.update(done, total, f"{n_tasks}/{len(work)} tasks")
+    def update(self, cell: Cell, n_done: int) -> None:
+        """Note that so many tasks of a cell are done."""
+        work = self._work[cell.method]
+        self._done += work[n_done] - work[self._n_done[cell]]  # less than 0 when a cell begins again
+        self._n_done[cell] = n_done
+        self._stage.update(self._done, self._total, f"{sum(self._n_done.values())}/{self._n_tasks} tasks")

@@ -22,7 +22,7 @@ from fscl.nets.network import Network, grouped
 from fscl.nets.params import frozen_copy, in_layout
 from fscl.nets.pretrained import PretrainedNetwork, PretrainedSpec, pretrained_base
 from fscl.nets.trained import NetworkSpec, TrainedNetwork
-from fscl.storage import load_tensors
+from fscl.storage import load_tensors, tensors_from_bytes
 
 LITE0 = "efficientnet_lite0"
 TIMM = "timm:"
@@ -77,7 +77,15 @@ def named_base(name: str, *, trainable: bool = False) -> tuple[PretrainedNetwork
 
 def load_network(path: Path) -> tuple[Network, dict[str, Any]]:
     """A network of a file and its details, whether it was meta-trained here or pretrained elsewhere."""
-    tensors, details = load_tensors(path, "network")
+    return _network(path, *load_tensors(path, "network"))
+
+
+def network_from_bytes(path: Path, content: bytes) -> tuple[Network, dict[str, Any]]:
+    """As `load_network`, from the bytes of the file; `path` is what errors call it."""
+    return _network(path, *tensors_from_bytes(path, "network", content))
+
+
+def _network(path: Path, tensors: Mapping[str, Tensor], details: Mapping[str, Any]) -> tuple[Network, dict[str, Any]]:
     match details.get("kind"):
         case trained.KIND:
             return TrainedNetwork.restored(path, tensors, details)

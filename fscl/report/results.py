@@ -14,7 +14,8 @@ from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
 from fscl.experiment.confused import MOST_PAIRS, Confusion, load_confusions
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.plan import Cell
+from fscl.experiment.record import RunRecord
 from fscl.nets.sources import ANY_SPEC
 
 PNG = b"\x89PNG\r\n\x1a\n"

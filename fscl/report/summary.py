@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fscl.errors import StorageError
 from fscl.evaluation.metrics import Interval, accuracy_curve, mean_interval
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.plan import Cell
+from fscl.experiment.record import RunRecord
 from fscl.report.page import run_command
 from fscl.report.results import Results, read_results
 from fscl.report.tables import Row, summarise

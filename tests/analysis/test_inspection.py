@@ -45,7 +45,7 @@ from fscl.rng import child_seed, generator
 from fscl.storage import digest
 from tests.conftest import noise_pool
 from tests.experiment.test_config import problems
-from tests.experiment.test_run import tiny
+from tests.experiment.tiny import tiny
 from tests.report.test_report import GOOD, about, make_run, page_of
 
 DIALS = {"steps": 6, "learning_rate": 2e-2}

@@ -12,7 +12,7 @@ import pytest
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
 from tests.data.test_cub import birds, written
-from tests.experiment.test_run import TINY, toml
+from tests.experiment.tiny import TINY, toml
 
 
 def fscl(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -18,14 +18,14 @@ from fscl.data.stream import StreamSpec, listed_stream
 from fscl.errors import ConfigError, DataError
 from fscl.experiment.base import refuse_leak
 from fscl.experiment.config import make_config
-from fscl.experiment.record import Cell
+from fscl.experiment.plan import Cell
 from fscl.experiment.run import run_experiment
 from fscl.report.page import write_report
 from fscl.report.reproduction import PaperTable, table_of
 from fscl.report.summary import Figure, MethodSummary, Summary
 from fscl.report.tables import csv_text, print_table, summary_table
 from tests.conftest import noise_pool, real_path
-from tests.experiment.test_run import tiny
+from tests.experiment.tiny import tiny
 
 CLASSES = sorted(name for names in MINI_IMAGENET.values() for name in names)
 BASE, NEW = CLASSES[:60], CLASSES[60:]

@@ -8,7 +8,8 @@ import pytest
 
 from fscl.errors import StorageError
 from fscl.experiment.config import load_config
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.plan import Cell
+from fscl.experiment.record import RunRecord
 from fscl.report.reproduction import BEGIN, END, PaperTable, replace_tables, reproduction_tables, table_of, verdict
 from fscl.report.summary import Figure, MethodSummary, read_summary, summarise_run, write_summary
 from tests.conftest import ROOT

@@ -68,6 +68,11 @@ def test_forgetting_counts_from_the_best_a_task_ever_had_before_the_end():
     assert forgetting(rising) == pytest.approx(((0.9 - 0.7) + (0.8 - 0.5)) / 2)
 
 
+def test_forgetting_is_negative_for_a_task_that_is_best_at_the_end():
+    improving = np.array([[0.5, NAN, NAN], [0.6, 0.8, NAN], [0.9, 0.7, 1.0]])
+    assert forgetting(improving) == pytest.approx(((0.6 - 0.9) + (0.8 - 0.7)) / 2)  # not (0 + 0.1) / 2
+
+
 def test_forgetting_and_transfer_of_a_single_task_are_not_numbers():
     assert math.isnan(backward_transfer(np.array([[0.9]])))
     assert math.isnan(forgetting(np.array([[0.9]])))

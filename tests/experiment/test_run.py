@@ -1,57 +1,23 @@
-"""Runs: resumable, the same bits with any number of workers, refused when they would mix."""
+"""Runs: the same bits with any number of workers, refused when they would mix."""
 
-import json
 import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from fscl.continual.settings import Dials
 from fscl.data.stream import Stream
-from fscl.errors import ConfigError, DataError, OtherRun, RunError, StorageError
-from fscl.evaluation.probe import ProbeSpec
-from fscl.experiment.config import Config, load_config, make_config
+from fscl.errors import ConfigError, DataError, RunError, StorageError
+from fscl.experiment.config import load_config, make_config
+from fscl.experiment.plan import Cell, plan_cells
 from fscl.experiment.progress import Reporter
-from fscl.experiment.record import Cell, RunRecord, versions
-from fscl.experiment.run import plan_cells, run_experiment
-from fscl.experiment.worker import task_work
+from fscl.experiment.record import RunRecord
+from fscl.experiment.run import run_experiment
 from fscl.nets.trained import TrainedNetwork
+from fscl.process import cpu_level
 from tests.conftest import ROOT, noise_pool
-
-TINY = {
-    "name": "tiny",
-    "base": {
-        "network": {"width": 4},
-        "train": {"steps": 2, "n_query": 2, "validate_every": 2, "validation_episodes": 2, "test_episodes": 2},
-    },
-    "stream": {"n_tasks": 3, "n_way": 2, "n_shot": 2, "n_query": 3},
-    "run": {"methods": ["tsc", "replay", "prototypes"], "reference": "replay", "n_sequences": 3},
-    "settings": {"all": {"steps": 6}, "tsc": {"embedding_steps": 2}},
-}
-
-
-def tiny(**changes: object) -> Config:
-    content = json.loads(json.dumps(TINY))
-    for key, value in changes.items():
-        section, _, name = key.rpartition("__")
-        (content[section] if section else content)[name] = value
-    return make_config(content)
-
-
-def command(config: Path, out: Path, workers: int) -> list[str]:
-    arguments = ["run", str(config), "--out", str(out), "--workers", str(workers)]
-    return [sys.executable, "-c", "from fscl.cli import main; main()", *arguments]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
-    """One whole run with two workers."""
-    return run_experiment(tiny(), tmp_path_factory.mktemp("runs") / "whole", workers=2)
+from tests.experiment.tiny import TINY, begun, command, tiny, toml
 
 
 def test_a_run_records_what_was_asked_and_what_came_out(finished: RunRecord):
@@ -59,6 +25,7 @@ def test_a_run_records_what_was_asked_and_what_came_out(finished: RunRecord):
     assert about["config"]["stream"]["n_way"] == 2
     assert about["config"]["settings"]["tsc"]["strength"] == 0.1
     assert {"fscl", "torch", "python"} <= about["versions"].keys()
+    assert about["versions"]["cpu"] == cpu_level()
     assert len(set(about["streams"])) == 3
     cells = finished.cells()
     assert set(cells) == set(plan_cells(tiny()))
@@ -67,131 +34,6 @@ def test_a_run_records_what_was_asked_and_what_came_out(finished: RunRecord):
         assert entry["cost"]["peak_memory_bytes"] > 2**20
         assert [len(row) for row in entry["result"]["top1"]] == [1, 2, 3]
         assert sum(map(sum, entry["result"]["confusion"])) == 3 * 2 * 3
-
-
-def toml(path: Path, config: dict[str, object], prefix: str = "") -> Path:
-    """Write a nested dict as dotted keys."""
-
-    def lines(section: dict[str, object], prefix: str) -> list[str]:
-        out = []
-        for key, value in section.items():
-            out += (
-                lines(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key} = {json.dumps(value)}"]
-            )
-        return out
-
-    path.write_text("\n".join(lines(config, prefix)) + "\n")
-    return path
-
-
-def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
-    config = toml(tmp_path / "tiny.toml", TINY)
-    cut = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(command(config, cut.folder, 2), cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not cut.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = len(cut.cells())
-    assert 0 < done < 9
-    assert not cut.results_path.exists()
-    assert _all_gone(process.pid)
-
-    ended = subprocess.run(command(config, cut.folder, 1), cwd=ROOT, check=True, capture_output=True, text=True)
-    assert ended.stdout.splitlines()[-1] == str(cut.folder / "report.html")
-    assert cut.results_path.read_bytes() == finished.results_path.read_bytes()
-    assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
-
-
-def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
-    finished: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    config = tiny(name="other", run__methods=["prototypes", "tsc", "replay"], run__n_sequences=4)
-    config = config.model_copy(update={"settings": {**config.settings, "replay": Dials(steps=7)}})
-    record = run_experiment(
-        config, tmp_path / "more", workers=1, reporter=Reporter(quiet=False), reuse=[finished.folder]
-    )
-    mine, theirs = record.cells(), finished.cells()
-    # not those of replay, whose steps are others, and not those of sequence 3
-    assert "6 finished cells are taken over" in capsys.readouterr().err
-    assert all(mine[Cell(method, n)] == theirs[Cell(method, n)] for method in ("tsc", "prototypes") for n in range(3))
-    assert all(mine[Cell("replay", n)]["cost"] != theirs[Cell("replay", n)]["cost"] for n in range(3))
-    alone = run_experiment(config, tmp_path / "alone", workers=1)
-    assert alone.results_path.read_bytes() == record.results_path.read_bytes()
-
-
-def test_cells_of_another_arithmetic_are_not_taken_over_and_such_a_run_is_not_continued(
-    finished: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("fscl.experiment.record.ARITHMETIC", "3")
-    other = RunRecord(tmp_path / "other")
-    other.begin({**finished.about(), "versions": versions()})
-    assert other.take_over(finished, plan_cells(tiny())) == 0
-    with pytest.raises(OtherRun, match=r"versions\.arithmetic = '2', but now it is '3'"):
-        finished.begin({**finished.about(), "versions": versions()})
-
-
-def test_a_method_of_another_name_serves_where_its_settings_are_the_same(tmp_path: Path):
-    start = {"run__n_sequences": 1, "run__reference": "joint"}
-    named = run_experiment(tiny(run__methods=["joint", "head"], **start), tmp_path / "named", workers=1)
-    variants = tiny(run__methods=["fsw@beta=0", "fsw@k=5"], **{**start, "run__reference": "fsw@k=5"})
-    settings = {"fsw@beta=0": Dials(slow_rate=0, embedding_steps="all"), "fsw@k=5": Dials(embedding_steps=5)}
-    variants = variants.model_copy(update={"settings": {**variants.settings, **settings}})
-    alone = run_experiment(variants, tmp_path / "alone", workers=1)
-    record = run_experiment(variants, tmp_path / "served", workers=1, reuse=[named.folder])
-    served, theirs = record.cells()[Cell("fsw@beta=0", 0)], named.cells()[Cell("joint", 0)]
-    assert served["cost"] == theirs["cost"]  # its very times: nothing was computed again
-    assert record.results_path.read_bytes() == alone.results_path.read_bytes()
-    confused = [one.confused_path(Cell("fsw@beta=0", 0)).read_bytes() for one in (record, alone)]
-    assert confused[0] == confused[1]
-
-
-def test_a_probed_run_serves_one_that_does_not_probe_but_not_the_other_way(tmp_path: Path):
-    probe = {"after": [0, 3], "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2, "n_classes": 4}
-    plain = tiny(run__methods=["prototypes"], run__n_sequences=1, run__reference="prototypes")
-    probed = plain.model_copy(update={"probe": ProbeSpec.model_validate(probe)})
-    both = {
-        name: run_experiment(config, tmp_path / name, workers=1)
-        for name, config in (("plain", plain), ("probed", probed))
-    }
-    again = RunRecord(tmp_path / "again")
-    again.begin(both["plain"].about())
-    assert again.take_over(both["probed"], plan_cells(plain)) == 1
-    assert again.cells()[Cell("prototypes", 0)]["result"] == both["plain"].cells()[Cell("prototypes", 0)]["result"]
-    other = RunRecord(tmp_path / "other")
-    other.begin(both["probed"].about())
-    assert other.take_over(both["plain"], plan_cells(probed)) == 0
-
-
-def _all_gone(session: int) -> bool:
-    """Whether every process of a session ends within a few seconds."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(session, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def test_ctrl_c_keeps_the_finished_cells_and_says_how_to_go_on(tmp_path: Path):
-    config = toml(tmp_path / "tiny.toml", TINY)
-    record = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(
-        command(config, record.folder, 1), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not record.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert errors.strip().splitlines()[-1].startswith("fscl: stopped; ")
-    assert "the same command continues" in errors
-    assert "Traceback" not in errors
-    assert record.cells()
 
 
 def test_running_again_computes_nothing_and_changes_nothing(finished: RunRecord):
@@ -218,59 +60,6 @@ def test_one_more_sequence_leaves_the_others_as_they_were(finished: RunRecord, t
     assert fewer.cells()[cell]["result"] == finished.cells()[cell]["result"]
 
 
-def begun(folder: Path) -> RunRecord:
-    """A run directory without cells."""
-    record = RunRecord(folder)
-    spec = {"hash": "b", "spec": {}, "origin": "o", "summary": ""}
-    data = {"pool": "p", "hash": "h", "classes": 2}
-    record.begin({"config": {"name": "toy"}, "versions": {}, "data": data, "base": spec, "streams": []})
-    return record
-
-
-def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path):
-    record = begun(tmp_path)
-    record.append(Cell("tsc", 0), {"top1": [[1.0]]}, {})
-    with record.cells_path.open("a") as file:
-        file.write('{"method": "tsc", "sequ')
-    before = record.cells_path.read_bytes()
-    assert set(record.cells()) == {Cell("tsc", 0)}
-    assert record.cells_path.read_bytes() == before  # readers change nothing: a writer may be at work
-    record.drop_torn_line()
-    record.append(Cell("tsc", 1), {"top1": [[0.5]]}, {})
-    assert set(record.cells()) == {Cell("tsc", 0), Cell("tsc", 1)}
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("0.5", "0.9"), ('"tsc"', '"joint"'), ('"sequence":0', '"sequence":1'), ("7.0", "1.0")]
-)
-def test_an_altered_cell_is_refused_whatever_was_altered(tmp_path: Path, old: str, new: str):
-    record = begun(tmp_path)
-    record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {"learn_seconds": [7.0]})
-    text = record.cells_path.read_text()
-    assert old in text
-    record.cells_path.write_text(text.replace(old, new))
-    with pytest.raises(StorageError, match=r"line 1 was altered"):
-        record.cells()
-
-
-@pytest.mark.parametrize(
-    "line", [b"\xff\xfe", b"[]", b"3", b"{}", b'{"digest": 1, "method": "x", "sequence": {}}', b"[" * 100_000]
-)
-def test_a_line_that_is_no_cell_is_refused_by_its_number(tmp_path: Path, line: bytes):
-    record = begun(tmp_path)
-    record.cells_path.write_bytes(line + b"\n")
-    with pytest.raises(StorageError, match=r"cells\.jsonl, line 1 is not a finished cell"):
-        record.cells()
-
-
-def test_a_cell_that_comes_twice_is_refused(tmp_path: Path):
-    record = begun(tmp_path)
-    for _ in range(2):
-        record.append(Cell("tsc", 0), {"top1": [[0.5]]}, {})
-    with pytest.raises(StorageError, match="line 2 repeats tsc on sequence 0"):
-        record.cells()
-
-
 def test_cells_of_another_run_are_refused(finished: RunRecord, tmp_path: Path):
     record = begun(tmp_path)
     record.cells_path.write_bytes(finished.cells_path.read_bytes())
@@ -284,13 +73,6 @@ def test_results_without_their_description_are_not_adopted(finished: RunRecord, 
     with pytest.raises(RunError, match=r"has cells\.jsonl but no run\.json"):
         run_experiment(tiny(seed=5), tmp_path)
     assert not (tmp_path / "run.json").exists()
-
-
-@pytest.mark.parametrize("text", ["{}", '{"kind": "run", "schema": 1}', '{"kind": "run", "schema": 1, "config": 3}'])
-def test_a_damaged_description_is_refused_by_name(finished: RunRecord, tmp_path: Path, text: str):
-    (tmp_path / "run.json").write_text(text)
-    with pytest.raises(StorageError, match=r"run\.json"):
-        RunRecord(tmp_path).about()
 
 
 def test_a_cell_that_diverges_leaves_the_others_to_finish(tmp_path: Path):
@@ -371,19 +153,6 @@ def test_a_stream_that_the_data_cannot_serve_leaves_no_run_behind(tmp_path: Path
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
-    with pytest.raises(RunError, match="is not a run directory"):
-        RunRecord(tmp_path).about()
-
-
-def test_the_expected_work_grows_with_the_replayed_tasks_and_not_without_replay():
-    config = tiny(run__methods=["replay", "sequential", "head", "prototypes"])
-    first, last = ([task_work(config, method, number) for method in config.run.methods] for number in (0, 2))
-    assert last[0] == 3 * first[0]
-    assert last[1] - first[1] == 2 * 2 * 3  # the queries of two more tasks
-    assert first[0] > first[2] == first[3]
-
-
 def test_progress_is_silent_off_a_terminal_and_full_at_the_end_on_one(capsys: pytest.CaptureFixture[str]):
     for quiet in (True, False):
         reporter = Reporter(quiet=quiet)
@@ -416,3 +185,19 @@ def test_probes_after_the_end_are_left_out_unless_none_is_left() -> None:
     assert tiny(probe={"after": [0, 9]}).probe is not None
     with pytest.raises(ConfigError, match=r"probe\.after is \[8, 9\], but a stream has 0 to 3 tasks behind it"):
         tiny(probe={"after": [8, 9]})
+
+
+def test_a_run_is_not_continued_on_another_level_of_the_processor(tmp_path: Path):
+    config = toml(tmp_path / "tiny.toml", {**TINY, "run": {**TINY["run"], "methods": ["prototypes"], "n_sequences": 1}})
+    run = command(config, tmp_path / "run", 1)
+    first = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    assert first.returncode == 0, first.stderr
+    lower = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    again = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=lower)
+    assert again.returncode == 1, again.stderr
+    assert f"another kind of processor: {cpu_level()}, but now it is torch DEFAULT, oneDNN" in again.stderr
+    assert "Traceback" not in again.stderr
+    reused = [*command(config, tmp_path / "other", 1), "--reuse", str(tmp_path / "run")]
+    other = subprocess.run(reused, cwd=ROOT, capture_output=True, text=True, env=lower)
+    assert other.returncode == 1, other.stderr
+    assert f"another kind of processor: {cpu_level()}, but this run is on torch DEFAULT, oneDNN" in other.stderr

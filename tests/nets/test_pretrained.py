@@ -43,7 +43,7 @@ from tests.continual.test_contract import (
     taught,
     the_base_network_is_untouched,
 )
-from tests.experiment.test_run import tiny
+from tests.experiment.tiny import tiny
 
 ON_FEATURES = [method for method in METHODS if method != "naive"]
 

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from fscl.errors import MisuseError, RunError
+from fscl.experiment.plan import Finished
 from fscl.experiment.record import RunRecord
 from fscl.report.compare import Comparison, compare, print_comparison
 from fscl.storage import read_json, write_json
@@ -76,4 +77,4 @@ def _other_streams(record: RunRecord, n: int) -> None:
     write_json(record.about_path, "run", {**about, "streams": [*kept, *["b" * 16] * n]})
     record.cells_path.unlink()
     for cell, entry in cells.items():
-        record.append(cell, entry["result"], entry["cost"])
+        record.append(cell, Finished(entry["result"], entry["cost"]))

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.plan import Cell, Finished
+from fscl.experiment.record import RunRecord
 from fscl.report.figure_data import accuracy_rows, confusion_rows, seconds_rows
 from fscl.report.figures import accuracy_svg, confusion_svg, seconds_svg
 from fscl.report.latex import escape, latex_table
@@ -149,7 +150,8 @@ def test_a_task_too_short_for_the_clock_says_nothing_and_is_empty_in_the_file(tm
     cost = {"learn_seconds": [0.0, 2.0], "predict_seconds": [1.0, 1.0], "peak_memory_bytes": 0}
     rows = GOOD[0]
     confusion = np.eye(4, dtype=int).tolist()
-    record.append(Cell("tsc", 0), {"top1": rows, "top5": rows, "restricted": rows, "confusion": confusion}, cost)
+    result = {"top1": rows, "top5": rows, "restricted": rows, "confusion": confusion}
+    record.append(Cell("tsc", 0), Finished(result, cost))
     results = read_results(record)
     assert titles(seconds_svg(results)) == ["tsc, task 2: 2 s"]
     assert seconds_rows(results)[1] == ["tsc", "1", "", "", "", "1"]

@@ -19,9 +19,10 @@ import pytest
 
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Penalties, save_found
-from fscl.experiment.confused import save_confusions, worst_confusions
-from fscl.experiment.record import Cell
+from fscl.experiment.confused import confusions_json, worst_confusions
+from fscl.experiment.plan import Cell
 from fscl.rng import generator
+from fscl.storage import write_bytes
 from tests.conftest import noise_pool
 from tests.report.test_report import FAIR, GOOD, POOR, make_run, page_of
 from tests.report.test_transfer import probed_run
@@ -156,7 +157,7 @@ def opened_in_full(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Se
     record = probed_run(folder / "toy")
     pool = noise_pool(n_classes=2, n_images=8)
     stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=4, n_query=4), generator(0, "stream"))
-    save_confusions(record.confused_path(Cell("tsc", 0)), worst_confusions(stream, pool, [[1] * 8]))
+    write_bytes(record.confused_path(Cell("tsc", 0)), confusions_json(worst_confusions(stream, pool, [[1] * 8])))
     points = tuple(tuple((float(x), float(x * moment)) for x in range(4)) for moment in (1, 2))
     drift = Drift(after=(1, 2), labels=(0, 0, 1, 1), points=points, explained=0.9, moved=(0, 1), apart=(1, 2))
     readings = [FisherReading(loss=1 / step, layers={"convs.0.weight": 5.0 / step}) for step in (1, 10)]

@@ -19,7 +19,8 @@ from rich.console import Console
 from fscl.data.pool import Examples
 from fscl.errors import RunError, StorageError
 from fscl.experiment.config import load_config, load_plan, make_config
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.plan import Cell, Finished
+from fscl.experiment.record import RunRecord
 from fscl.report.figures import LABEL_GAP, _spread, accuracy_svg, bands_shown
 from fscl.report.page import run_command, shown_path, toml_listing, write_report
 from fscl.report.results import read_results, typical_seconds
@@ -72,7 +73,7 @@ def append(record: RunRecord, cell: Cell, rows: Rows, n_labels: int, **more: Any
     result["diagnostics"] = [{"embedding_steps": 5.0}, {"embedding_steps": 10.0}][: len(rows)]
     seconds = [0.5 + number for number in range(len(rows))]  # 0.5, 1.5: a mean of 1
     cost = {"learn_seconds": seconds, "predict_seconds": seconds, "peak_memory_bytes": 2**20, **more.pop("cost", {})}
-    record.append(cell, {**result, **more}, cost)
+    record.append(cell, Finished({**result, **more}, cost))
 
 
 def row_of(table: SummaryTable, method: str) -> Row:
@@ -192,7 +193,8 @@ def test_memory_that_was_not_measured_is_no_number(tmp_path: Path) -> None:
     record = make_run(tmp_path, {"tsc": []}, run={"n_sequences": 1})
     cost = {"learn_seconds": [1.0], "predict_seconds": [1.0], "peak_memory_bytes": 0}
     rows = [[0.5]]
-    record.append(Cell("tsc", 0), {"top1": rows, "top5": rows, "restricted": rows, "confusion": [[1]]}, cost)
+    result = {"top1": rows, "top5": rows, "restricted": rows, "confusion": [[1]]}
+    record.append(Cell("tsc", 0), Finished(result, cost))
     assert row_of(summary_table(record), "tsc").peak_memory is None
 
 
@@ -443,7 +445,8 @@ def test_a_sheet_of_generated_images_is_part_of_the_page(tmp_path: Path) -> None
     record.sheet_path("gr").write_bytes(b"<script>")
     assert "Generated images" not in page_of(record)  # no PNG
     pixels = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-    save_sheet(record.sheet_path("gr"), Examples(pixels, torch.tensor([0, 1])), Examples(pixels, torch.tensor([0, 1])))
+    examples = Examples(pixels, torch.tensor([0, 1]))
+    record.sheet_path("gr").write_bytes(sheet_png(examples, examples))
     page = page_of(record)
     assert "Generated images" in page
     assert "data:image/png;base64,iVBOR" in page

@@ -17,8 +17,9 @@ from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import StorageError
 from fscl.evaluation.protocol import evaluate_stream
-from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, load_confusions, save_confusions, worst_confusions
-from fscl.experiment.record import Cell, RunRecord
+from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, confusions_json, load_confusions, worst_confusions
+from fscl.experiment.plan import Cell
+from fscl.experiment.record import RunRecord
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.report.page import write_report
 from fscl.report.reproduction import probe_table
@@ -39,7 +40,7 @@ from fscl.report.transfer import (
 from fscl.report.two_sides import transfer_svg, two_sides_svg
 from fscl.report.words import _time, both_sides
 from fscl.rng import generator
-from fscl.storage import read_json, write_json
+from fscl.storage import read_json, write_bytes, write_json
 from tests.conftest import noise_pool
 from tests.report.test_report import FAIR, GOOD, append, make_run, page_of
 
@@ -192,14 +193,14 @@ def test_the_worst_confusions_come_first_with_the_images_that_were_confused(smal
     size = wrong.shape[-1]
     assert all((picture[:, i * (size + 2) : i * (size + 2) + size] == wrong[i].numpy()).all() for i in range(3))
     assert picture.shape[1] <= 3 * MOST_IMAGES * (size + 2) + size
-    save_confusions(tmp_path / "a.json", pairs)
+    (tmp_path / "a.json").write_bytes(confusions_json(pairs))
     assert load_confusions(tmp_path / "a.json") == pairs
 
 
 @pytest.mark.parametrize("damage", ["not base64!", base64.b64encode(b"<svg onload=alert(1)>").decode()])
 def test_a_picture_that_is_no_png_is_refused(damage: str, small_pool: ClassPool, tmp_path: Path):
     stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
-    save_confusions(tmp_path / "a.json", worst_confusions(stream, small_pool, [[1] * 8]))
+    (tmp_path / "a.json").write_bytes(confusions_json(worst_confusions(stream, small_pool, [[1] * 8])))
     content = {key: value for key, value in read_json(tmp_path / "a.json", "confusions").items() if key == "pairs"}
     content["pairs"][0]["picture"] = damage
     write_json(tmp_path / "a.json", "confusions", content)
@@ -212,7 +213,7 @@ def test_the_page_shows_the_worst_of_all_sequences(small_pool: ClassPool, tmp_pa
     stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
     for number, answers in enumerate([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1]]):
         pairs = worst_confusions(stream, small_pool, [answers])
-        save_confusions(record.confused_path(Cell("tsc", number)), pairs)
+        write_bytes(record.confused_path(Cell("tsc", number)), confusions_json(pairs))
     write_report(record)
     page = (record.folder / "report.html").read_text()
     names = stream.tasks[0].classes

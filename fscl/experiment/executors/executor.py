@@ -1,0 +1,38 @@
+"""What an executor is: it maps cells to what they give, and needs nothing but the order, which is a value."""
+
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+from fscl.errors import FsclError
+from fscl.evaluation.contamination import SeenBefore
+from fscl.experiment.cell import compute
+from fscl.experiment.config import Config
+from fscl.experiment.plan import Cell, Finished, Order
+
+Outcome = Finished | FsclError
+"""What a cell gives, or why it failed; the other cells are none the worse for it."""
+OnTick = Callable[[Cell, int], None]
+"""Called with a cell and how many of its tasks are done. A cell that is computed again begins at 1 again."""
+
+
+class Executor(Protocol):
+    """Computes cells somewhere."""
+
+    def workers_for(self, config: Config, workers: int | None) -> int:
+        """How many cells to compute at a time: what was asked, if it can be, or else a default."""
+
+    def compute(
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick
+    ) -> Generator[tuple[Cell, Outcome], None, None]:
+        """Every cell with its outcome, as they finish, in any order. Closing the generator stops what is under way."""
+
+
+def attempt(order: Order, cell: Cell, on_task: Callable[[int], None]) -> Outcome:
+    """Compute a cell; an expected error is its outcome. Every executor calls this, in the process that computes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SeenBefore)  # the driver has said it
+        try:
+            return compute(order, cell, on_task)
+        except FsclError as error:
+            return error

@@ -1,0 +1,36 @@
+"""The observers that a configuration names, with their settings."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from fscl.errors import MisuseError
+from fscl.evaluation.observer import Observer, find_observer
+from fscl.experiment.explain import explain
+
+Sections = Mapping[str, Mapping[str, Any]]
+
+
+def observers_of(sections: Sections) -> dict[str, tuple[type[Observer], Observer.Settings]]:
+    """The class and the settings of each observer, by name."""
+    found = {name: find_observer(name) for name in sections}
+    return {name: (observer, observer.Settings.model_validate(sections[name])) for name, observer in found.items()}
+
+
+def problems_with_observers(sections: Sections, n_tasks: int) -> Iterator[str]:
+    """What is wrong with them, a line each, in the words of the file."""
+    for name, given in sections.items():
+        try:
+            ((_, settings),) = observers_of({name: given}).values()
+        except MisuseError as error:
+            yield f"observe.{name}: {error}"
+        except ValidationError as error:
+            schema = find_observer(name).Settings
+            yield from (explain(problem, schema, ("observe", name)) for problem in error.errors())
+        else:
+            if settings.last_moment() > n_tasks:
+                yield (
+                    f"observe.{name}: it looks after {settings.last_moment()} tasks, but a stream has {n_tasks}. Look "
+                    "earlier, or raise stream.n_tasks."
+                )

@@ -1,0 +1,70 @@
+"""What a run computes, as values: its cells, what each of them is computed from, and what it leaves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fscl.data.pool import ClassPool
+from fscl.data.sets import FSCIL
+from fscl.data.stream import Stream, listed_stream, sample_stream
+from fscl.experiment.config import Config
+from fscl.rng import generator
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one sequence."""
+
+    method: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.method} on sequence {self.sequence}"
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """All that the cells of a run are computed from. It can be pickled, so that any process of any machine can compute one.
+
+    Attributes:
+        base: the base network, as the bytes of its file.
+        streams: the sequences, by number.
+        data_hash: the content hash of the pool that the streams are drawn from. Who computes a cell loads the data itself.
+        base_data_hash: that of the training classes of the base, where they are of another data set.
+        versions: what makes the results, the level of the processor (`cpu`) among it.
+    """
+
+    config: Config
+    base: bytes = field(repr=False)
+    streams: tuple[Stream, ...] = field(repr=False)
+    data_hash: str
+    base_data_hash: str | None
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What computing a cell gives.
+
+    Attributes:
+        result: what depends on the order alone, as JSON.
+        cost: what depends on the machine, as JSON.
+        files: by path relative to the run directory, the content of each file that belongs to the cell.
+    """
+
+    result: Mapping[str, Any]
+    cost: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+def plan_cells(config: Config) -> list[Cell]:
+    """Every cell, sequence by sequence, so that an unfinished run still compares all methods on the same sequences."""
+    return [Cell(method, number) for number in range(config.run.n_sequences) for method in config.run.methods]
+
+
+def sample_streams(config: Config, pool: ClassPool) -> tuple[Stream, ...]:
+    """The sequences of an experiment; each depends on the seed and its number alone."""
+    if config.data.name == FSCIL:
+        return (listed_stream(pool, config.stream),)  # published, and one
+    numbers = range(config.run.n_sequences)
+    return tuple(sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers)
