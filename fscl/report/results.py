@@ -19,6 +19,7 @@ from fscl.nets.sources import ANY_SPEC
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_SHEET_BYTES = 4 * 2**20
+PRELIMINARY_BELOW = 10  # sequences: with fewer, every table, page and sentence says that it is preliminary
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,32 @@ class Results:
     def n_cells(self) -> int:
         """Planned cells."""
         return len(self.methods) * self.n_sequences
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether cells are missing."""
+        return self.n_done < self.n_cells
+
+    @property
+    def finished_methods(self) -> tuple[str, ...]:
+        """Those that have finished at least one sequence."""
+        return tuple(method for method in self.methods if self.outcomes[method])
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether any method has finished fewer sequences than a result needs."""
+        return min(map(len, self.outcomes.values()), default=0) < PRELIMINARY_BELOW
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether there is something to take differences to."""
+        return bool(self.outcomes.get(self.reference))
+
+    @property
+    def at_classes(self) -> tuple[int, ...]:
+        """The numbers of classes to show accuracy at besides the end: of those asked for, those that the stream has."""
+        asked = map(int, self.about["config"]["run"]["at_classes"])
+        return tuple(n for n in asked if n < self.stream.n_labels and n in self.stream.classes_after)
 
 
 def read_results(record: RunRecord) -> Results:
