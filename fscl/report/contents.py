@@ -56,17 +56,13 @@ def _both_sides_note(results: Results) -> str:
             "section in the configuration asks for it."
         ).format(keeps)
     probe = results.about["config"]["probe"]
-    intervals = (
-        "Intervals are over sequences."
-        if results.n_sequences > 1
-        else "There is one sequence: intervals are over its problems, and say nothing of other sequences."
-    )
+    one = " Intervals are over the problems of its one sequence, and say nothing of other sequences."
     return Markup(
         "What a method keeps: {} And how well it goes on learning: {} fresh problems of {} ways and {} shots, learned from "
         "where it stood after so many tasks, on classes that the stream does not have (<i>novel</i>) and on classes of "
         "meta-training (<i>base</i>); every method and every moment meets the same ones. Bold with * where the change is "
-        "significant: its 95 % interval excludes zero. {}"
-    ).format(keeps, probe["n_episodes"], probe["n_way"], probe["n_shot"], intervals)
+        "significant: its 95 % interval excludes zero.{}"
+    ).format(keeps, probe["n_episodes"], probe["n_way"], probe["n_shot"], one if results.n_sequences == 1 else "")
 
 
 def _cost_note(results: Results) -> str:

@@ -25,7 +25,7 @@ from fscl.report.figures.svg import stand_alone
 from fscl.report.results import Results, read_results
 from fscl.report.sentence import summary_sentence
 from fscl.report.spec import FigureSpec, Gallery, Measure, Picture
-from fscl.report.table import Cell, Table, describe_stream, make_table, notes
+from fscl.report.table import Cell, Table, describe_stream, make_table
 from fscl.report.writers.csv_file import csv_text
 from fscl.report.writers.latex import latex_table
 from fscl.report.writers.markdown import markdown_table
@@ -139,7 +139,6 @@ def render_page(
         about=results.about,
         config=results.about["config"],
         sentence=summary_sentence(results),
-        notes=notes(results),
         sections=_sections(results, tables, figures, texts),
         glossary=_glossary(tables),
         script=Markup(script),
@@ -155,7 +154,7 @@ def render_page(
 
 def typeset(text: str) -> str:
     """A true minus before digits, and a dash for what is missing."""
-    return re.sub(r"-(?=\d)", "−", text).replace("-", "–") if re.search(r"\d|^-$", text) else text
+    return re.sub(r"-(?=\d)", "−", text).replace("-", "–")
 
 
 def _sections(results: Results, tables: list[Table], figures: dict[str, str], texts: dict[str, str]) -> list[Section]:

@@ -47,11 +47,13 @@ class Table:
 
     Attributes:
         title: the run and its stream.
-        notes: sentences that must stand beside it in any file: what the numbers are, and how far they may be trusted.
+        caption: what the numbers are.
+        notes: sentences that must stand beside it in any file: what stands on both sides of ±, and how far to trust it.
     """
 
     name: str
     title: str
+    caption: str
     notes: tuple[str, ...]
     measures: tuple[Measure, ...]
     rows: tuple[Row, ...]
@@ -68,6 +70,11 @@ class Table:
         return replace(self, measures=tuple(self.measures[place] for place in places), rows=rows)
 
     @property
+    def description(self) -> str:
+        """All that must be said of it."""
+        return " ".join([f"{self.title}.", self.caption, *self.notes])
+
+    @property
     def has_significant(self) -> bool:
         """Whether any cell is marked."""
         return any(cell.significant for row in self.rows for cell in row.cells)
@@ -79,21 +86,8 @@ def make_table(spec: TableSpec, results: Results) -> Table:
     methods = [m for m in results.methods if results.outcomes[m] or not spec.finished_only]
     rows = tuple(Row(method, tuple(_cell(measure, results, method) for measure in measures)) for method in methods)
     title = f"{results.name}: {describe_stream(results.stream)}"
-    return Table(spec.name, title, (spec.caption, *notes(results)), measures, rows)
-
-
-def notes(results: Results) -> list[str]:
-    """What stands on both sides of ±, and how far the numbers may be trusted."""
-    if results.n_sequences == 1:
-        found = ["One sequence, so there are no intervals over sequences."]
-    else:
-        finished = "the finished of " if results.unfinished else ""
-        found = [f"Mean ± 95 % interval over {finished}{results.n_sequences} sequences."]
-    if results.preliminary:
-        found.append(f"Preliminary: fewer than {PRELIMINARY_BELOW} sequences.")
-    if results.unfinished:
-        found.append(f"Unfinished: {results.n_done} of {results.n_cells} cells finished.")
-    return found
+    has_intervals = any(isinstance(cell.value, Interval) for row in rows for cell in row.cells)
+    return Table(spec.name, title, spec.caption, tuple(_notes(results, has_intervals)), measures, rows)
 
 
 def show(value: Value, *, signed: bool = False, digits: int | None = 1, scale: float = 1.0) -> str:
@@ -124,6 +118,18 @@ def describe_stream(stream: StreamSpec) -> str:
         labels = " under the labels of the old ones" if stream.overwrite else ""
         return f"{tasks}, {shape}, new classes every {period}{labels}"
     return f"{tasks}, {shape}"
+
+
+def _notes(results: Results, has_intervals: bool) -> list[str]:
+    finished = "the finished of " if results.unfinished else ""
+    found = [f"Mean ± 95 % interval over {finished}{results.n_sequences} sequences."] if has_intervals else []
+    if results.n_sequences == 1:
+        found = ["One sequence, so there are no intervals over sequences."]
+    if results.preliminary:
+        found.append(f"Preliminary: fewer than {PRELIMINARY_BELOW} sequences.")
+    if results.unfinished:
+        found.append(f"Unfinished: {results.n_done} of {results.n_cells} cells finished.")
+    return found
 
 
 def _cell(measure: Measure, results: Results, method: str) -> Cell:

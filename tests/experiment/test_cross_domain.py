@@ -17,7 +17,8 @@ from fscl.experiment.progress import Reporter
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.nets.network import Network
-from fscl.report.page import toml_listing, write_report
+from fscl.report.commands import toml_listing
+from fscl.report.page import write_report
 from tests.conftest import noise_pool
 from tests.experiment.test_run import TINY, tiny
 

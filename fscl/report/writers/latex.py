@@ -16,7 +16,7 @@ SPECIAL = {
 def latex_table(table: Table) -> str:
     """The tabular, under comments that say what the figures are and which package it needs."""
     table = table.only(lambda measure: measure.paper)
-    comments = [f"{table.title}. {' '.join(table.notes)}", r"Needs \usepackage{booktabs}."]
+    comments = [table.description, r"Needs \usepackage{booktabs}."]
     if table.has_significant:
         comments.insert(1, "Bold: significant, the 95 % interval of the paired difference excludes zero.")
     lines = [f"% {' '.join(comment.split())}" for comment in comments]

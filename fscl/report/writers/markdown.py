@@ -6,7 +6,7 @@ from fscl.report.table import Cell, Table
 def markdown_table(table: Table) -> str:
     """The table under its title, with what must be said of the numbers."""
     table = table.only(lambda measure: measure.paper)
-    lines = [f"{table.title}. {' '.join(table.notes)}", ""]
+    lines = [table.description, ""]
     lines.append(_line(["method", *(measure.short or measure.heading for measure in table.measures)]))
     lines.append("|---" + "|---:" * len(table.measures) + "|")
     lines += [_line([f"`{row.method}`", *map(_cell, row.cells)]) for row in table.rows]

@@ -21,7 +21,7 @@ def print_table(table: Table, console: Console) -> None:
         table = _without_least(table)
         body = _body(table)
     body.width = _width(body, console, WIDTH)
-    head = [table.title, *textwrap.wrap(" ".join(table.notes), WIDTH)]
+    head = [table.title, *textwrap.wrap(" ".join([table.caption, *table.notes]), WIDTH)]
     console.print(Text("\n".join(head)), soft_wrap=True)
     console.print(body, crop=False, no_wrap=True, overflow="ignore")
     if table.has_significant:
