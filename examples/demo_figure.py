@@ -6,10 +6,9 @@ It is the file figures/two_sides.svg of the run; the page draws the same in its 
 import sys
 from pathlib import Path
 
-from fscl.report.two_sides import two_sides_svg
-
 from fscl.experiment.record import RunRecord
-from fscl.report.figures import stand_alone
+from fscl.report.figures.svg import stand_alone
+from fscl.report.figures.two_sides import two_sides_svg
 from fscl.report.results import read_results
 
 run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
