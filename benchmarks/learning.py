@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.glyphs import load_glyphs
 from fscl.data.pool import Examples
 from fscl.nets.norm import NormName

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from fscl.experiment.record import RunRecord
-from fscl.report.figures import stand_alone
+from fscl.report.figures.svg import stand_alone
+from fscl.report.figures.two_sides import two_sides_svg
 from fscl.report.results import read_results
-from fscl.report.two_sides import two_sides_svg
 
 run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
 out = Path(__file__).resolve().parent.parent / "docs" / "images" / "demo.svg"

@@ -19,7 +19,7 @@ from fscl.data.episode import sample_positions
 from fscl.data.sets import DataSpec, load_splits
 from fscl.evaluation.metrics import mean_interval
 from fscl.evaluation.protocol import top_k_accuracy
-from fscl.evaluation.seen import has_seen_classes, seen_before
+from fscl.evaluation.contamination import has_seen_classes, seen_before
 
 N_QUERY = 15
 SPLITS = {"cub": "few-shot"}  # 100/50/50 classes; the other sets have one split

@@ -148,7 +148,7 @@ def compare(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     other: Annotated[str, typer.Argument(metavar="METHOD|RUN", help="One of its methods, or another run directory.")],
 ) -> None:
-    """Paired differences: every method of a run less METHOD, or a run less another on the same sequences."""
+    """Paired differences: every method of a run minus METHOD, or a run minus another on the same sequences."""
     from rich.console import Console
 
     from fscl.experiment.record import RunRecord
@@ -167,18 +167,6 @@ def summary(
 
     write_summary(folder, path)
     typer.echo(str(path))
-
-
-@app.command()
-def reproduction(
-    page: Annotated[Path, typer.Argument(help="The page to bring up to date.")] = Path("docs/reproduction.md"),
-    results: Annotated[Path, typer.Option(help="The folder of summaries.")] = Path("docs/results"),
-) -> None:
-    """Make the tables of the reproduction page again, from the summaries of runs."""
-    from fscl.report.reproduction import update_page
-
-    update_page(page, results)
-    typer.echo(str(page))
 
 
 @app.command()
@@ -288,16 +276,17 @@ def _run(
 def _show(record: "RunRecord") -> None:
     from rich.console import Console
 
+    from fscl.report.contents import TABLES
     from fscl.report.page import write_report
     from fscl.report.results import read_results
-    from fscl.report.tables import print_table, summarise
-    from fscl.report.words import both_sides
+    from fscl.report.sentence import summary_sentence
+    from fscl.report.table import make_table
+    from fscl.report.writers.terminal import print_table
 
     typer.echo(f"Base: {record.about()['base']['summary']}")
     results, console = read_results(record), Console()
-    print_table(summarise(results), console)
-    for sentence in both_sides(results):
-        console.print(sentence, markup=False, highlight=False)
+    print_table(make_table(TABLES[0], results), console)
+    console.print(summary_sentence(results), markup=False, highlight=False)
     typer.echo(str(write_report(record)))
 
 

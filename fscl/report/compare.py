@@ -13,7 +13,8 @@ from fscl.errors import MisuseError, RunError, suggestion
 from fscl.evaluation.metrics import Interval
 from fscl.experiment.record import RunRecord
 from fscl.report.results import Results, read_results
-from fscl.report.tables import Row, show, summarise
+from fscl.report.table import show
+from fscl.report.values import difference_at
 
 Differences = tuple[Interval | None, ...]
 """At each moment; None where nothing is shared."""
@@ -43,14 +44,14 @@ def compare(record: RunRecord, other: str) -> Comparison:
 
 
 def against_method(results: Results, reference: str) -> Comparison:
-    """Every other method less `reference`, on the sequences that both have."""
-    table = summarise(replace(results, reference=reference))
-    rows = {row.method: _differences(row) for row in table.rows if row.method != reference}
-    return Comparison(f"{results.name}: each method less {reference}", _moments(results, table.at_classes), rows)
+    """Every other method minus `reference`, on the sequences that both have."""
+    paired = replace(results, reference=reference)
+    rows = {method: _differences(paired, method) for method in results.methods if method != reference}
+    return Comparison(f"{results.name}: each method minus {reference}", _moments(results), rows)
 
 
 def against_run(results: Results, other: Results) -> Comparison:
-    """Every method that two runs share, here less there, on the sequences that both have finished."""
+    """Every method that two runs share, here minus there, on the sequences that both have finished."""
     ours, theirs = (dict(enumerate(of.about["streams"])) for of in (results, other))
     same = {number for number, stream in ours.items() if theirs.get(number) == stream}
     methods = [method for method in results.methods if method in other.methods]
@@ -63,9 +64,8 @@ def against_run(results: Results, other: Results) -> Comparison:
     for method in methods:
         there = {number: found for number, found in other.outcomes[method].items() if number in same}
         both = {"here": results.outcomes[method], "there": there}
-        table = summarise(replace(results, methods=tuple(both), outcomes=both, reference="there"))
-        rows[method] = _differences(table.rows[0])
-    return Comparison(f"{results.name} less {other.name}", _moments(results, table.at_classes), rows)
+        rows[method] = _differences(replace(results, methods=tuple(both), outcomes=both, reference="there"), "here")
+    return Comparison(f"{results.name} minus {other.name}", _moments(results), rows)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -82,9 +82,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(Text("Mean ± 95 % interval over the sequences that both have finished."), soft_wrap=True)
 
 
-def _moments(results: Results, early: tuple[int, ...]) -> tuple[int, ...]:
-    return (*early, results.stream.n_labels)
+def _moments(results: Results) -> tuple[int, ...]:
+    return (*results.at_classes, results.stream.n_labels)
 
 
-def _differences(row: Row) -> Differences:
-    return (*row.early_difference, row.difference)
+def _differences(results: Results, method: str) -> Differences:
+    return tuple(difference_at(n_classes)(results, method) for n_classes in (*results.at_classes, None))

@@ -16,7 +16,8 @@
       button.addEventListener("click", () => {
         const cells = rows.map((row) => row.cells[column]);
         const numeric = cells.some((cell) => cell?.hasAttribute("data-value"));
-        const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+        const ascends = !numeric || head.dataset.order === "ascending"; // the best first, or the first of the alphabet
+        const orders = ascends ? ["ascending", "descending"] : ["descending", "ascending"];
         const order = orders[orders.indexOf(head.getAttribute("aria-sort")) + 1]; // none after the second
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         if (order) head.setAttribute("aria-sort", order);

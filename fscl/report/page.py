@@ -5,14 +5,11 @@ Same run directory, same bytes: the page carries no time and no path of the mach
 
 import base64
 import hashlib
-import json
-import math
 import re
 import shlex
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -20,59 +17,67 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from fscl.continual.registry import find_method
-from fscl.errors import ConfigError, MisuseError
-from fscl.evaluation.metrics import Interval
-from fscl.experiment.config import load_config, load_plan, shipped_configs
-from fscl.experiment.confused import Confusion
+from fscl.errors import MisuseError
 from fscl.experiment.record import RunRecord
-from fscl.report.figure_data import Rows, accuracy_rows, confusion_rows, seconds_rows, to_csv
-from fscl.report.figures import accuracy_svg, bands_shown, confusion_svg, seconds_svg, stand_alone
-from fscl.report.interference import drift_rows, drift_svg, fisher_rows, fisher_svg, penalties_rows, penalties_svg
-from fscl.report.latex import latex_table, latex_two_sides
+from fscl.report.commands import run_command, shown_path, toml_listing, toml_value
+from fscl.report.contents import DATA_FILES, GALLERIES, INTRODUCTIONS, SECTIONS, TABLES, figure_specs
+from fscl.report.figures.lines import to_csv
+from fscl.report.figures.svg import stand_alone
 from fscl.report.results import Results, read_results
-from fscl.report.tables import ACCURACY, SummaryTable, csv_text, show, show_seconds, summarise, what_intervals
-from fscl.report.transfer import (
-    class_rows,
-    cost_table,
-    costs,
-    probed_sides,
-    probing_share,
-    shown_moments,
-    transfer_rows,
-    two_sides,
-    two_sides_rows,
-    two_sides_table,
-)
-from fscl.report.two_sides import transfer_svg, two_sides_svg
-from fscl.report.words import both_sides, sentences, setting, typeset
+from fscl.report.sentence import summary_sentence
+from fscl.report.spec import FigureSpec, Gallery, Measure, Picture
+from fscl.report.table import Cell, Table, describe_stream, make_table
+from fscl.report.writers.csv_file import csv_text
+from fscl.report.writers.latex import latex_table
+from fscl.report.writers.markdown import markdown_table
 from fscl.storage import leaves, write_bytes
 
-Table = Sequence[Sequence[object]]  # the first row is the heading
 MOST_IN_LINK = 2**20  # characters; browsers refuse to save much longer links
-TABLES: dict[str, Callable[[Results], Rows]] = {
-    "two-sides": two_sides_table,
-    "cost": cost_table,
-    "classes": class_rows,
+WRITERS = {
+    "csv": ("CSV", "text/csv", csv_text),
+    "tex": ("LaTeX", "application/x-tex", latex_table),
+    "md": ("Markdown", "text/markdown", markdown_table),
 }
-FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Table]]] = {
-    "accuracy": (accuracy_svg, accuracy_rows),
-    "confusion": (confusion_svg, confusion_rows),
-    "seconds": (seconds_svg, seconds_rows),
-}
-INSIDE_FIGURES: dict[str, tuple[Callable[[Results], str], Callable[[Results], Table]]] = {
-    "drift": (drift_svg, drift_rows),
-    "fisher": (fisher_svg, fisher_rows),
-    "penalties": (penalties_svg, penalties_rows),
-}
-PROBE_FIGURES = {"two_sides": (two_sides_svg, two_sides_rows), "transfer": (transfer_svg, transfer_rows)}
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """A figure, and the numbers it shows as the text of a CSV file."""
+class Download:
+    """A file that lies beside the page; `link` holds the whole of it, or is None where it is too long for one."""
 
-    svg: str
-    data: str
+    label: str
+    path: str
+    name: str
+    link: str | None
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table on the page, what is said below it, and its files."""
+
+    table: Table
+    note: str
+    downloads: list[Download]
+
+
+@dataclass(frozen=True)
+class ShownFigure:
+    """A figure on the page, and the file of its numbers."""
+
+    heading: str
+    svg: Markup
+    caption: str
+    download: Download
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands under one heading."""
+
+    heading: str
+    introduction: str
+    tables: list[ShownTable]
+    figures: list[ShownFigure]
+    galleries: list[tuple[Gallery, list[Picture]]]
 
 
 @dataclass(frozen=True)
@@ -86,134 +91,131 @@ class MethodNote:
 
 
 def write_report(record: RunRecord, out: Path | None = None) -> Path:
-    """Write the page, the table and the figures into `out`, or into the run directory, and return the path of the page."""
+    """Write the page, its tables and its figures into `out`, or into the run directory, and return the path of the page."""
     results = read_results(record)
-    table = summarise(results)
     folder = record.folder if out is None else out
-    page = folder / "report.html"
-    figures = draw_figures(results)
-    texts = {"table.csv": csv_text(table), "table.tex": latex_table(table)}
-    texts |= {f"{name}.csv": to_csv(rows(results)) for name, rows in TABLES.items()}
-    for name, figure in figures.items():
-        texts |= {f"figures/{name}.svg": stand_alone(figure.svg), f"figures/{name}.csv": figure.data}
+    tables = [make_table(spec, results) for spec in TABLES]
+    figures = {spec.name: spec.draw(results) for spec in figure_specs(results)}
+    texts = table_texts(results, tables) | figure_texts(results)
+    texts |= {f"figures/{name}.svg": stand_alone(svg) for name, svg in figures.items()}
     for name, text in texts.items():
         write_bytes(folder / name, text.encode())
-    write_bytes(page, render_page(results, table, figures, shown_path(str(record.folder))).encode())
+    page = folder / "report.html"
+    write_bytes(page, render_page(results, tables, figures, texts, shown_path(str(record.folder))).encode())
     return page
 
 
-def draw_figures(results: Results) -> dict[str, DrawnFigure]:
-    """The figures by name; none where nothing has finished."""
-    if not results.n_done:
-        return {}
-    wanted = {**FIGURES, **(PROBE_FIGURES if "novel" in probed_sides(results) else {}), **INSIDE_FIGURES}
-    drawn = {name: (draw(results), rows) for name, (draw, rows) in wanted.items()}
-    return {name: DrawnFigure(svg, to_csv(rows(results))) for name, (svg, rows) in drawn.items() if svg}
+def table_texts(results: Results, tables: list[Table]) -> dict[str, str]:
+    """The files of tables, by path: each in every format, and the data that no table shows."""
+    texts = {f"{table.name}.{suffix}": write(table) for table in tables for suffix, (_, _, write) in WRITERS.items()}
+    return texts | {f"{file.name}.csv": to_csv(file.rows(results)) for file in DATA_FILES}
 
 
-def render_page(results: Results, table: SummaryTable, figures: dict[str, DrawnFigure], folder: str) -> str:
-    """The page as text; `folder` is what the commands in it call the run directory."""
+def figure_texts(results: Results) -> dict[str, str]:
+    """The numbers that figures show, by path."""
+    return {f"figures/{spec.name}.csv": to_csv(spec.data(results)) for spec in figure_specs(results)}
+
+
+def render_page(
+    results: Results, tables: list[Table], figures: dict[str, str], texts: dict[str, str], folder: str
+) -> str:
+    """The page as text.
+
+    Args:
+        results: the run.
+        tables: one for each of `TABLES`.
+        figures: the SVG of each figure, by name.
+        texts: the files beside the page, by path.
+        folder: what the commands on the page call the run directory.
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["interval"] = lambda value: typeset(show(value))
-    environment.filters["signed"] = lambda value: typeset(show(value, signed=True))
-    environment.filters["change"] = lambda value: typeset(show(value, signed=True, digits=2))
-    environment.filters["seconds"] = lambda value: typeset(show_seconds(value))
-    environment.filters["kibibytes"] = lambda value: "–" if value is None else f"{value / 2**10:,.0f}"
-    environment.filters["millions"] = lambda value: "–" if math.isnan(value) else f"{value / 1e6:,.0f}"
-    environment.filters["mebibytes"] = lambda value: "–" if value is None else f"{value / 2**20:,.0f}"
-    environment.filters["value"] = _value
+    environment.filters["attributes"] = _attributes
+    environment.filters["typeset"] = typeset
+    environment.filters["heading"] = lambda heading: heading[:1].upper() + heading[1:]
+    environment.filters["png"] = lambda png: Markup(f"data:image/png;base64,{base64.b64encode(png).decode()}")
     script = (files("fscl.report") / "page.js").read_text("utf-8")
     template = environment.from_string((files("fscl.report") / "page.html.j2").read_text("utf-8"))
     return template.render(
-        table=table,
+        results=results,
         about=results.about,
         config=results.about["config"],
-        accuracy=ACCURACY,
-        intervals=what_intervals(table),
-        sentences=[*sentences(table, results.about["data"]["pool"]), *both_sides(results)],
-        two_sides=two_sides(results),
-        costs=costs(results),
-        sides=probed_sides(results),
-        moments=shown_moments(results),
-        probing_share=probing_share(results),
-        confusions=_pictures(results),
-        table_links={name: _link("text/csv", to_csv(rows(results))) for name, rows in TABLES.items()},
-        two_sides_latex=_link("application/x-tex", latex_two_sides(two_sides(results), shown_moments(results))),
-        figures={name: Markup(figure.svg) for name, figure in figures.items()},
-        figure_links={name: _link("text/csv", figure.data) for name, figure in figures.items()},
-        csv_link=_link("text/csv", csv_text(table)),
-        latex_link=_link("application/x-tex", latex_table(table)),
+        sentence=summary_sentence(results),
+        sections=_sections(results, tables, figures, texts),
+        glossary=_glossary(tables),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        bands=bands_shown(results),
-        inside=[name for name in INSIDE_FIGURES if name in figures],
-        watched=bool(results.watched),
-        sheets={method: base64.b64encode(sheet).decode() for method, sheet in results.sheets.items()},
         methods=[_note(results, method) for method in results.methods],
-        setting=setting(table),
+        stream=describe_stream(results.stream),
         command=run_command(results.about["config"], folder),
-        listed_command=shlex.join(["fscl", "run", f"{table.name}.toml", "--out", folder]),
+        listed_command=shlex.join(["fscl", "run", f"{results.name}.toml", "--out", folder]),
         report_command=shlex.join(["fscl", "report", folder]),
         listing=toml_listing(results.about["config"]),
     )
 
 
-def run_command(config: dict[str, Any], folder: str | None) -> str | None:
-    """The command that makes this run from a shipped configuration (in its usual folder unless one is given); None where
-    only the listing can."""
-    out = [] if folder is None else ["--out", folder]
-    name = str(config["name"])
-    for plan in _plans_with(name):
-        if any(part.resolved() == config for part in load_plan(plan).configs):
-            return shlex.join(["fscl", "run", plan, "--part", name, *out])
-    if name not in shipped_configs() or _plans_with(name):
-        return None
-    shipped = load_config(name).resolved()
-    before, now = leaves(shipped), leaves(config)
-    changed = {key: value for key, value in now.items() if value is not None and value != before.get(key)}
-    if any(isinstance(value, str) and shown_path(value) != value for value in changed.values()):
-        return None
-    overrides = [f"{key}={_toml(value)}" for key, value in changed.items()]
-    try:
-        if load_config(name, overrides).resolved() != config:
-            return None
-    except ConfigError:
-        return None
-    return shlex.join(["fscl", "run", name, *overrides, *out])
+def typeset(text: str) -> str:
+    """A true minus before digits, and a dash for what is missing."""
+    return re.sub(r"-(?=\d)", "−", text).replace("-", "–")
 
 
-def _plans_with(name: str) -> list[str]:
-    """The shipped configurations of several parts, one of which is called so."""
-    plans = {plan: load_plan(plan).configs for plan in shipped_configs()}
-    return [plan for plan, parts in plans.items() if len(parts) > 1 and any(part.name == name for part in parts)]
+def _sections(results: Results, tables: list[Table], figures: dict[str, str], texts: dict[str, str]) -> list[Section]:
+    specs = figure_specs(results)
+    galleries = [(gallery, pictures) for gallery in GALLERIES if (pictures := gallery.pictures(results))]
+    known = [*SECTIONS, *(spec.section for spec in TABLES), *(spec.section for spec in specs)]
+    known += [gallery.section for gallery, _ in galleries]
+    found = [
+        Section(
+            heading,
+            INTRODUCTIONS.get(heading, ""),
+            [
+                ShownTable(table.only(_on_page), spec.note(results), _downloads(results, spec.name, heading, texts))
+                for spec, table in zip(TABLES, tables, strict=True)
+                if spec.section == heading and table.rows
+            ],
+            [_shown(results, spec, figures[spec.name], texts) for spec in specs if spec.section == heading],
+            [(gallery, pictures) for gallery, pictures in galleries if gallery.section == heading],
+        )
+        for heading in dict.fromkeys(known)
+    ]
+    return [section for section in found if section.tables or section.figures or section.galleries]
 
 
-def toml_listing(config: dict[str, Any]) -> str:
-    """A configuration file with every value in force; absolute paths are cut to their last part."""
-    content = {key: value for key, value in config.items() if value is not None}
-    base = content["base"]
-    if base.get("use") is not None:
-        content["base"] = {"use": shown_path(base["use"])}  # the rest of the section had no effect
-    for key in ("data", "base_data"):
-        if content.get(key, {}).get("path") is not None:
-            content[key] = {**content[key], "path": shown_path(content[key]["path"])}
-    return "\n".join(_toml_section((), content)).strip() + "\n"
+def _shown(results: Results, spec: FigureSpec, svg: str, texts: dict[str, str]) -> ShownFigure:
+    download = _download(results, "Download the data (CSV)", f"figures/{spec.name}.csv", "text/csv", texts)
+    return ShownFigure(spec.heading, Markup(svg), spec.caption(results), download)
 
 
-def shown_path(path: str) -> str:
-    """A path as it was given; of an absolute one, which says more of the machine than of the run, the last part."""
-    for flavour in (PurePosixPath(path), PureWindowsPath(path)):
-        if flavour.is_absolute():
-            return flavour.name
-    return path
+def _downloads(results: Results, name: str, section: str, texts: dict[str, str]) -> list[Download]:
+    found = [_download(results, label, f"{name}.{suffix}", kind, texts) for suffix, (label, kind, _) in WRITERS.items()]
+    more = [file for file in DATA_FILES if file.section == section]
+    return found + [_download(results, file.label, f"{file.name}.csv", "text/csv", texts) for file in more]
 
 
-def _pictures(results: Results) -> dict[str, list[tuple[Confusion, Markup]]]:
-    """For each method its worst confusions, with their pictures as links."""
-    return {
-        method: [(pair, Markup(f"data:image/png;base64,{base64.b64encode(pair.png()).decode()}")) for pair in pairs]
-        for method, pairs in results.confusions.items()
-    }
+def _download(results: Results, label: str, path: str, kind: str, texts: dict[str, str]) -> Download:
+    return Download(label, path, f"{results.name}-{Path(path).name}", data_link(kind, texts[path]))
+
+
+def data_link(kind: str, text: str) -> str | None:
+    """A link that holds a whole file; None where the file is too long for one."""
+    link = f"data:{kind};charset=utf-8,{quote(text, safe=',:;=@/')}"
+    return link if len(link) <= MOST_IN_LINK else None
+
+
+def _on_page(measure: Measure) -> bool:
+    return measure.page
+
+
+def _glossary(tables: list[Table]) -> dict[str, str]:
+    """What the measures shown mean, by heading."""
+    shown = [measure for table in tables for measure in table.only(_on_page).measures]
+    return {measure.heading: measure.meaning for measure in shown if measure.meaning}
+
+
+def _attributes(cell: Cell) -> Markup:
+    """Of a cell: the number by which its column sorts, and how it looks."""
+    number = "" if cell.number is None else f' data-value="{cell.number!r}"'
+    look = ' class="clear"' if cell.significant else ' class="soft"' if cell.is_reference else ""
+    return Markup(number + look)
 
 
 def _note(results: Results, name: str) -> MethodNote:
@@ -228,35 +230,4 @@ def _note(results: Results, name: str) -> MethodNote:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{key} = {_toml(value)}" for key, value in settings.items())
-
-
-def _toml_section(path: tuple[str, ...], content: dict[str, Any]) -> list[str]:
-    values = {key: value for key, value in content.items() if not isinstance(value, dict) and value is not None}
-    sections = {key: value for key, value in content.items() if isinstance(value, dict)}
-    lines = ["", f"[{'.'.join(_key(part) for part in path)}]"] if path and values else []
-    lines += [f"{_key(key)} = {_toml(value)}" for key, value in values.items()]
-    for key, inner in sections.items():
-        lines += _toml_section((*path, key), inner)
-    return lines
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
-
-
-def _toml(value: Any) -> str:
-    """A JSON value without objects; JSON and TOML agree on those."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _value(number: Interval | float | None) -> Markup:
-    """The attribute of a cell by which its column sorts; none where nothing was measured."""
-    mean = number.mean if isinstance(number, Interval) else number
-    return Markup("") if mean is None or math.isnan(mean) else Markup(f' data-value="{mean!r}"')
-
-
-def _link(kind: str, text: str) -> str | None:
-    """A link that holds a whole file; None where the file is too long for one."""
-    link = f"data:{kind};charset=utf-8,{quote(text, safe=',:;=@/')}"
-    return link if len(link) <= MOST_IN_LINK else None
+    return ", ".join(f"{key} = {toml_value(value)}" for key, value in settings.items())

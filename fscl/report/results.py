@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 
 from fscl.data.stream import StreamSpec
-from fscl.errors import StorageError
-from fscl.evaluation.inspected import FisherPoint, Inspection, Watch, load_found
+from fscl.errors import MisuseError, StorageError
+from fscl.evaluation.findings import load_finding
 from fscl.evaluation.metrics import Matrix
+from fscl.evaluation.observer import Finding, find_observer
 from fscl.evaluation.protocol import matrix_from_rows
 from fscl.experiment.config import Config
-from fscl.experiment.confused import MOST_PAIRS, Confusion, load_confusions
+from fscl.experiment.confused import CONFUSIONS, MOST_PAIRS, Confusion, load_confusions
 from fscl.experiment.plan import Cell
-from fscl.experiment.record import RunRecord
+from fscl.experiment.record import OBSERVED, RunRecord
+from fscl.experiment.watch import TrainingCourse
 from fscl.nets.sources import ANY_SPEC
 
 PNG = b"\x89PNG\r\n\x1a\n"
-MAX_SHEET_BYTES = 4 * 2**20
+MAX_PICTURE_BYTES = 4 * 2**20
+PRELIMINARY_BELOW = 10  # sequences: with fewer, every table, page and sentence says that it is preliminary
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,14 @@ class Results:
     reference: str
     n_sequences: int
     outcomes: dict[str, dict[int, Outcome]]
-    sheets: dict[str, bytes] = field(default_factory=dict)  # PNG files of generated images, by method
+    pictures: dict[str, dict[str, bytes]] = field(
+        default_factory=dict
+    )  # PNG files that a method left, by method and name
     confusions: dict[str, list[Confusion]] = field(default_factory=dict)  # the worst of all sequences, by method
-    inspected: dict[str, Inspection] = field(default_factory=dict)  # what was seen inside methods
-    watched: tuple[FisherPoint, ...] = ()  # what was seen of meta-training
+    findings: dict[str, dict[str, Finding]] = field(default_factory=dict)  # of each observer, by method
+    training: dict[str, tuple[dict[str, Any], ...]] = field(
+        default_factory=dict
+    )  # of each observer, along meta-training
 
     @property
     def n_done(self) -> int:
@@ -65,6 +72,32 @@ class Results:
     def n_cells(self) -> int:
         """Planned cells."""
         return len(self.methods) * self.n_sequences
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether cells are missing."""
+        return self.n_done < self.n_cells
+
+    @property
+    def finished_methods(self) -> tuple[str, ...]:
+        """Those that have finished at least one sequence."""
+        return tuple(method for method in self.methods if self.outcomes[method])
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether any method has finished fewer sequences than a result needs."""
+        return min(map(len, self.outcomes.values()), default=0) < PRELIMINARY_BELOW
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether there is something to take differences to."""
+        return bool(self.outcomes.get(self.reference))
+
+    @property
+    def at_classes(self) -> tuple[int, ...]:
+        """The numbers of classes to show accuracy at besides the end: of those asked for, those that the stream has."""
+        asked = map(int, self.about["config"]["run"]["at_classes"])
+        return tuple(n for n in asked if n < self.stream.n_labels and n in self.stream.classes_after)
 
 
 def read_results(record: RunRecord) -> Results:
@@ -83,7 +116,7 @@ def read_results(record: RunRecord) -> Results:
             for method in methods
         }
         stream, reference = StreamSpec.model_validate(config["stream"]), str(config["run"]["reference"])
-        sheets = {method: sheet for method in methods if (sheet := _sheet(record, method)) is not None}
+        pictures = {method: files for method in methods if (files := _pictures(record, method))}
         confusions = {method: worst for method in methods if (worst := _worst(record, method, outcomes[method]))}
         return Results(
             about,
@@ -93,10 +126,14 @@ def read_results(record: RunRecord) -> Results:
             reference,
             n_sequences,
             outcomes,
-            sheets,
+            pictures,
             confusions,
-            inspected={m: load_found(path, Inspection) for m in methods if (path := record.inspected_path(m)).exists()},
-            watched=load_found(path, Watch).fisher if (path := record.watched_path).exists() else (),
+            findings={name: _findings(record, name, methods) for name in config["observe"]},
+            training={
+                name: load_finding(path, TrainingCourse).points
+                for name in config["observe"]
+                if (path := record.observed_path(name)).exists()
+            },
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
@@ -105,17 +142,25 @@ def read_results(record: RunRecord) -> Results:
         ) from error
 
 
-def _sheet(record: RunRecord, method: str) -> bytes | None:
-    """The sheet of a method, if it has one; a page does not carry what is no PNG, or very large."""
-    path = record.sheet_path(method)
-    if not path.is_file() or path.stat().st_size > MAX_SHEET_BYTES:
-        return None
-    content = path.read_bytes()
-    return content if content.startswith(PNG) else None
+def _pictures(record: RunRecord, method: str) -> dict[str, bytes]:
+    """The pictures of a method, by name; a page does not carry what is no PNG, or very large."""
+    paths = sorted(record.file_path(Cell(method, 0), "").glob("*.png"))
+    small = [path for path in paths if path.is_file() and path.stat().st_size <= MAX_PICTURE_BYTES]
+    return {path.name: content for path in small if (content := path.read_bytes()).startswith(PNG)}
+
+
+def _findings(record: RunRecord, observer: str, methods: Sequence[str]) -> dict[str, Finding]:
+    """What an observer found in each method; nothing of one that is not installed here."""
+    try:
+        kind = find_observer(observer).finding
+    except MisuseError:
+        return {}
+    paths = {method: record.file_path(Cell(method, 0), f"{OBSERVED}/{observer}.json") for method in methods}
+    return {method: load_finding(path, kind) for method, path in paths.items() if path.exists()}
 
 
 def _worst(record: RunRecord, method: str, sequences: Iterable[int]) -> list[Confusion]:
-    paths = [record.confused_path(Cell(method, number)) for number in sequences]
+    paths = [record.file_path(Cell(method, number), CONFUSIONS) for number in sequences]
     found = [pair for path in paths if path.is_file() for pair in load_confusions(path)]
     return sorted(found, key=lambda pair: -pair.count / max(pair.of, 1))[:MOST_PAIRS]
 

@@ -13,13 +13,20 @@ from fscl.errors import StorageError
 from fscl.evaluation.metrics import Interval, accuracy_curve, mean_interval
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
-from fscl.report.page import run_command
+from fscl.report.commands import run_command
+from fscl.report.probes import probe_points, probed_sides
 from fscl.report.results import Results, read_results
-from fscl.report.tables import Row, summarise
-from fscl.report.transfer import probe_points, probed_sides
+from fscl.report.values import (
+    accuracy_at,
+    average,
+    difference_at,
+    drop,
+    milliseconds_per_image,
+    seconds_per_task,
+)
 from fscl.storage import read_json, write_json
 
-CLASS_MEANS = "prototypes"
+CLASS_MEANS = "prototypes"  # `minus_class_means` is for docs/tools, whose page compares every method with class means
 
 
 class Figure(BaseModel):
@@ -97,34 +104,30 @@ def summarise_run(folder: Path) -> Summary:
         raise StorageError(
             f"{folder} is no run of a configuration that comes with fscl, so no command can make it again."
         )
-    table = summarise(results)
-    to_means: Mapping[str, Row] = {}
-    if results.outcomes.get(CLASS_MEANS):
-        to_means = {row.method: row for row in summarise(replace(results, reference=CLASS_MEANS)).rows}
-    moments = [*table.at_classes, results.stream.n_labels]
+    moments = {n: None if n == results.stream.n_labels else n for n in (*results.at_classes, results.stream.n_labels)}
+    has_means = bool(results.outcomes.get(CLASS_MEANS))
 
-    def differences(row: Row | None) -> dict[int, Figure]:
-        found = [] if row is None else [*row.early_difference, row.difference]
-        return {n: _figure(interval) for n, interval in zip(moments, found, strict=False) if interval is not None}
+    def differences(to: Results, method: str) -> dict[int, Figure]:
+        found = {n: difference_at(moment)(to, method) for n, moment in moments.items()}
+        return {n: _figure(interval) for n, interval in found.items() if interval is not None}
 
     methods = [
         MethodSummary(
-            method=row.method,
-            n_sequences=row.n_sequences,
-            accuracy={n: _figure(interval) for n, interval in zip(moments, [*row.early, row.final], strict=True)},
-            minus_reference=differences(row),
-            minus_class_means=differences(to_means.get(row.method)),
-            embedding_steps=_mean_steps(cells, row.method),
-            seconds_per_task=round(row.learn_seconds, 4),
-            ms_per_image=round(row.answer_ms, 4),
-            top5={n: _figure(found) for n, found in zip(moments, [*row.early_top5, row.final_top5], strict=True)},
-            average=None if row.drop is None else _figure(row.average),
-            drop=None if row.drop is None else _figure(row.drop),
-            along=_along(results, row.method),
-            **_probes(results, row.method),
+            method=method,
+            n_sequences=len(results.outcomes[method]),
+            accuracy={n: _figure(accuracy_at(moment)(results, method)) for n, moment in moments.items()},
+            minus_reference=differences(results, method),
+            minus_class_means=differences(replace(results, reference=CLASS_MEANS), method) if has_means else {},
+            embedding_steps=_mean_steps(cells, method),
+            seconds_per_task=round(seconds_per_task(results, method), 4),
+            ms_per_image=round(milliseconds_per_image(results, method), 4),
+            top5={n: _figure(accuracy_at(moment, top5=True)(results, method)) for n, moment in moments.items()},
+            average=_figure(average(results, method)) if results.stream.base_way else None,
+            drop=_figure(drop(results, method)) if results.stream.base_way else None,
+            along=_along(results, method),
+            **_probes(results, method),
         )
-        for row in table.rows
-        if row.n_sequences > 0
+        for method in results.finished_methods
     ]
     return Summary(
         name=results.name,
@@ -136,7 +139,7 @@ def summarise_run(folder: Path) -> Summary:
         n_sequences=results.n_sequences,
         versions=results.about["versions"],
         methods=methods,
-        unfinished=[row.method for row in table.rows if row.n_sequences == 0],
+        unfinished=[method for method in results.methods if method not in results.finished_methods],
         probe=_probe(config.get("probe")),
     )
 

@@ -37,8 +37,10 @@ from fscl.experiment.run import run_experiment
 from fscl.experiment.watch import watch_meta_training
 from fscl.meta.train import meta_train
 from fscl.nets.network import Network
-from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
-from fscl.report.interference import drift_rows, drift_svg, fisher_rows, fisher_svg, penalties_rows, penalties_svg
+from fscl.nets.trained import NetworkSpec, init_network
+from fscl.report.figures.drift import drift_rows, drift_svg
+from fscl.report.figures.fisher import fisher_rows, fisher_svg
+from fscl.report.figures.penalties import penalties_rows, penalties_svg
 from fscl.report.page import write_report
 from fscl.report.results import Results, read_results
 from fscl.rng import child_seed, generator
@@ -46,7 +48,7 @@ from fscl.storage import digest
 from tests.conftest import noise_pool
 from tests.experiment.test_config import problems
 from tests.experiment.tiny import tiny
-from tests.report.test_report import GOOD, about, make_run, page_of
+from tests.report.runs import GOOD, about, make_run, page_of
 
 DIALS = {"steps": 6, "learning_rate": 2e-2}
 SPEC = InspectSpec(drift_after=(0, 1, 2), penalties_after=2, fisher_steps=(0, 2, 50))

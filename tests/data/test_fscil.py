@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 
 from fscl.data.fscil import read_fscil
 from fscl.data.imagenet_classes import MINI_IMAGENET
@@ -21,11 +20,9 @@ from fscl.experiment.config import make_config
 from fscl.experiment.plan import Cell
 from fscl.experiment.run import run_experiment
 from fscl.report.page import write_report
-from fscl.report.reproduction import PaperTable, table_of
-from fscl.report.summary import Figure, MethodSummary, Summary
-from fscl.report.tables import csv_text, print_table, summary_table
 from tests.conftest import noise_pool, real_path
 from tests.experiment.tiny import tiny
+from tests.report.runs import interval_of, table_of, text_of
 
 CLASSES = sorted(name for names in MINI_IMAGENET.values() for name in names)
 BASE, NEW = CLASSES[:60], CLASSES[60:]
@@ -159,57 +156,17 @@ def test_a_run_with_a_base_session_tells_session_accuracy_average_and_drop(tmp_p
     run = {"run__methods": ["tsc", "prototypes"], "run__n_sequences": 2, "run__at_classes": [6, 8]}
     config = tiny(stream=sessions, **run, settings={"all": {"steps": 2, "memory_per_class": 2, "batch_size": 12}})
     record = run_experiment(config, tmp_path / "run", workers=1)
-    table = summary_table(record)
+    table = table_of(record)
     rows = [record.cells()[Cell("prototypes", number)]["result"]["top1"] for number in range(2)]
     first = [100 * R[0][0] for R in rows]
     last = [100 * (6 * R[2][0] + 2 * R[2][1] + 2 * R[2][2]) / 10 for R in rows]
-    means = next(row for row in table.rows if row.method == "prototypes")
-    assert means.early[0].mean == pytest.approx(np.mean(first))
-    assert means.final.mean == pytest.approx(np.mean(last))
-    assert means.drop is not None
-    assert means.drop.mean == pytest.approx(np.mean(first) - np.mean(last))
-    console = Console(file=io.StringIO(), width=120)
-    print_table(table, console)
-    assert isinstance(console.file, io.StringIO)
-    printed = console.file.getvalue()
-    assert "a base session of 6 classes, then 2-way 2-shot" in printed
+    assert interval_of(table, "prototypes", "A_6_top1").mean == pytest.approx(np.mean(first))
+    assert interval_of(table, "prototypes", "final_top1").mean == pytest.approx(np.mean(last))
+    assert interval_of(table, "prototypes", "drop").mean == pytest.approx(np.mean(first) - np.mean(last))
+    printed = text_of(record)
+    assert "a base session of 6 classes (5-shot), then 2 sessions, 2-way 2-shot" in printed
     assert "drop" in printed
-    assert "drop_points" in csv_text(table)
+    assert "average A" in printed
     page = write_report(record).read_text()
     assert "from the base session, points" in page
-    assert "a base session of 6 classes from 5 examples each, then 2 sessions of 2 new classes from 2 examples" in page
-
-
-def test_the_page_of_sessions_has_a_column_for_each():
-    figures = {n: Figure(mean=60 - n / 10, half_width=None) for n in (60, 65, 70)}
-    row = MethodSummary(
-        method="prototypes",
-        n_sequences=1,
-        accuracy=figures,
-        top5={n: Figure(mean=90 - n / 10, half_width=None) for n in (60, 65, 70)},
-        minus_reference={},
-        minus_class_means={},
-        embedding_steps=None,
-        seconds_per_task=1.0,
-        ms_per_image=1.0,
-        average=Figure(mean=53.5, half_width=None),
-        drop=Figure(mean=1.0, half_width=None),
-    )
-    summary = Summary(
-        name="mini-fscil",
-        command="fscl run mini-fscil",
-        split="test",
-        preset="quick",
-        base="a base",
-        reference="joint",
-        n_sequences=1,
-        versions={},
-        methods=[row],
-    )
-    assert "Not run yet" not in table_of(summary, PaperTable("mini-fscil", "Sessions", {}))
-    summary = summary.model_copy(update={"unfinished": ["joint", "tsc"]})
-    text = table_of(summary, PaperTable("mini-fscil", "Sessions", {}))
-    assert "Base: a base. Not run yet: `joint`, `tsc`." in text
-    assert "| method | 60 classes | 65 classes | 70 classes | average | drop |" in text
-    assert "| drop | 60 classes, top-5 | 70 classes, top-5 |" in text
-    assert "| `prototypes` | 54.00 | 53.50 | 53.00 | 53.50 | 1.00 | 84.00 | 83.00 |" in text
+    assert "drop_points" in (record.folder / "table.csv").read_text()

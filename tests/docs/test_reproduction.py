@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
+from docs.tools.reproduction import (
+    BEGIN,
+    END,
+    PaperTable,
+    probe_table,
+    replace_tables,
+    reproduction_tables,
+    table_of,
+    verdict,
+)
 from fscl.errors import StorageError
 from fscl.experiment.config import load_config
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
-from fscl.report.reproduction import BEGIN, END, PaperTable, replace_tables, reproduction_tables, table_of, verdict
-from fscl.report.summary import Figure, MethodSummary, read_summary, summarise_run, write_summary
+from fscl.report.summary import Figure, MethodSummary, Summary, read_summary, summarise_run, write_summary
 from tests.conftest import ROOT
-from tests.report.test_report import FAIR, GOOD, Rows, about, append, make_run
+from tests.report.runs import FAIR, GOOD, Rows, about, append, make_run
 
 PAPER = {"joint": (96.0, 95.0), "tsc": (97.0, 96.5), "fsw": (97.0, 96.5), "replay": (94.0, 92.0)}
 TOY = PaperTable("toy", "Toy", {})
@@ -166,3 +175,47 @@ def test_where_tasks_bring_examples_the_accuracy_after_each_is_told(tmp_path: Pa
     assert "after each task" not in table_of(
         summarise_run(run_of_glyphs(tmp_path / "plain", {"joint": GOOD}).folder), TOY
     )
+
+
+def test_the_page_of_sessions_has_a_column_for_each():
+    figures = {n: Figure(mean=60 - n / 10, half_width=None) for n in (60, 65, 70)}
+    row = MethodSummary(
+        method="prototypes",
+        n_sequences=1,
+        accuracy=figures,
+        top5={n: Figure(mean=90 - n / 10, half_width=None) for n in (60, 65, 70)},
+        minus_reference={},
+        minus_class_means={},
+        embedding_steps=None,
+        seconds_per_task=1.0,
+        ms_per_image=1.0,
+        average=Figure(mean=53.5, half_width=None),
+        drop=Figure(mean=1.0, half_width=None),
+    )
+    summary = Summary(
+        name="mini-fscil",
+        command="fscl run mini-fscil",
+        split="test",
+        preset="quick",
+        base="a base",
+        reference="joint",
+        n_sequences=1,
+        versions={},
+        methods=[row],
+    )
+    assert "Not run yet" not in table_of(summary, PaperTable("mini-fscil", "Sessions", {}))
+    summary = summary.model_copy(update={"unfinished": ["joint", "tsc"]})
+    text = table_of(summary, PaperTable("mini-fscil", "Sessions", {}))
+    assert "Base: a base. Not run yet: `joint`, `tsc`." in text
+    assert "| method | 60 classes | 65 classes | 70 classes | average | drop |" in text
+    assert "| drop | 60 classes, top-5 | 70 classes, top-5 |" in text
+    assert "| `prototypes` | 54.00 | 53.50 | 53.00 | 53.50 | 1.00 | 84.00 | 83.00 |" in text
+
+
+def test_a_probe_of_one_moment_has_no_change():
+    probed = method("tsc", 90, 90, 0).model_copy(
+        update={"probes": {"novel": {0: Figure(mean=50.0, half_width=0.0)}}, "probe_changes": {"novel": {}}}
+    )
+    what = {"name": "toy", "command": "", "split": "test", "preset": "quick", "base": "", "reference": "joint"}
+    summary = Summary.model_validate({**what, "n_sequences": 3, "versions": {}, "methods": [probed]})
+    assert "| `tsc` | 50.00 ± 0.00 |  |" in probe_table(summary)

@@ -12,7 +12,8 @@ from fscl.continual.learner import ContinualLearner, LearnerState
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.evaluation.protocol import evaluate_stream, matrix_from_rows
-from fscl.nets.network import Network, NetworkSpec, init_network
+from fscl.nets.network import Network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 
 N_QUERY = 2

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fscl.experiment.cell as cell_module
-from fscl.continual.methods import make_learner
+from fscl.continual.registry import make_learner
 from fscl.data.sets import load_splits
 from fscl.errors import DataError, RunError, StorageError
 from fscl.evaluation.probe import Probe, make_probe
@@ -19,7 +19,7 @@ from fscl.experiment.config import Config
 from fscl.experiment.plan import Cell, Finished, Order, sample_streams
 from fscl.experiment.record import RunRecord
 from fscl.experiment.versions import versions
-from fscl.nets.network import NetworkSpec, init_network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import child_seed, generator
 from tests.experiment.tiny import tiny
 

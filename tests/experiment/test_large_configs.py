@@ -8,7 +8,7 @@ from fscl.data.imagenet_classes import MINI_IMAGENET, TIERED_IMAGENET
 from fscl.errors import ConfigError
 from fscl.experiment.config import load_config
 from fscl.experiment.run import run_experiment
-from fscl.report.tables import summary_table
+from fscl.report.results import read_results
 from tests.conftest import jpeg
 
 N_IMAGES = 4
@@ -61,9 +61,9 @@ def test_a_large_configuration_runs_to_its_end_on_a_few_small_pictures(
     config = load_config(name, [*SMALL, f'data.path="{imagenet}"', f"data.images_per_class={N_IMAGES}"])
     assert config.base.network.backbone == "resnet18"
     record = run_experiment(config, tmp_path / name, workers=1)
-    table = summary_table(record)
-    assert not table.unfinished
-    assert [row.method for row in table.rows] == list(load_config(name).run.methods)
+    results = read_results(record)
+    assert not results.unfinished
+    assert list(results.methods) == list(load_config(name).run.methods)
 
 
 def test_a_base_of_tieredimagenet_meets_birds(imagenet: Path, empty_cache: Path, tmp_path: Path):
@@ -82,7 +82,7 @@ def test_a_base_of_tieredimagenet_meets_birds(imagenet: Path, empty_cache: Path,
     here = [f'data.path="{birds}"', "base_data.image_size=16", f'base_data.path="{imagenet}"']
     config = load_config("tiered-to-cub", [*SMALL, *here, f"base_data.images_per_class={N_IMAGES}"])
     record = run_experiment(config, tmp_path / "run", workers=1)
-    assert not summary_table(record).unfinished
+    assert not read_results(record).unfinished
     assert "maml on tiered-imagenet" in record.about()["base"]["summary"]
     assert record.about()["data"]["pool"] == "cub (test)"
 

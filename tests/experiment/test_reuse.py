@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from fscl.continual.settings import Dials
+
 from fscl.errors import OtherRun
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.plan import Cell, Finished, plan_cells

@@ -11,7 +11,7 @@ from fscl.experiment.plan import Finished
 from fscl.experiment.record import RunRecord
 from fscl.report.compare import Comparison, compare, print_comparison
 from fscl.storage import read_json, write_json
-from tests.report.test_report import FAIR, GOOD, POOR, T3, make_run
+from tests.report.runs import FAIR, GOOD, POOR, T3, make_run
 
 
 def text_of(comparison: Comparison) -> str:
@@ -35,7 +35,7 @@ def test_a_run_can_be_compared_with_any_of_its_methods(tmp_path: Path) -> None:
         (pytest.approx(0), 2),
     ]  # 90 - 90, twice; 70 - 70, 80 - 80; the third is not finished
     assert told["tsc"] == [(pytest.approx(10), 2), (pytest.approx(10), 2)]  # 100 - 90, twice; 80 - 70, 90 - 80
-    assert "each method less replay" in text_of(found)
+    assert "each method minus replay" in text_of(found)
 
 
 def test_two_runs_are_compared_on_the_methods_and_sequences_that_both_have(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_two_runs_are_compared_on_the_methods_and_sequences_that_both_have(tmp_p
     assert difference.mean == pytest.approx(35 / 3)  # 80 - 70, 90 - 80, 100 - 85
     assert difference.half_width == pytest.approx(T3 * (25 / 3) ** 0.5 / 3**0.5)  # variance of 10, 10, 15
     told = text_of(found)
-    assert "quick less paper" in told
+    assert "quick minus paper" in told
     assert "+11.67 ± 7.17" in told
 
 

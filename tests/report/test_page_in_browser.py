@@ -1,7 +1,7 @@
 """The page in a real browser: headings are clicked, points are hovered, and what the page then shows is read back.
 
-Chromium is not among the dependencies, so without one these tests skip, under CI too: `make test` installs Python packages
-only. Set FSCL_BROWSER to the browser's path to demand it: if that cannot be found, the tests fail.
+Chromium is not among the Python dependencies: without one these tests skip, except under CI (`CI=true`) and where
+FSCL_BROWSER names one, where that is a failure.
 """
 
 import base64
@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Penalties, save_found
 
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Penalties, save_found
 from fscl.experiment.confused import confusions_json, worst_confusions
 from fscl.experiment.plan import Cell
 from fscl.rng import generator
 from fscl.storage import write_bytes
 from tests.conftest import noise_pool
-from tests.report.test_report import FAIR, GOOD, POOR, make_run, page_of
-from tests.report.test_transfer import probed_run
+from tests.report.runs import FAIR, GOOD, POOR, make_run, page_of, probed_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -111,7 +110,10 @@ def browser() -> str:
     if found is None:
         if wanted:
             pytest.fail(f"no browser: FSCL_BROWSER is {wanted!r}, which is no program")
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed; set FSCL_BROWSER to the path of one")
+        reason = f"no browser: none of {', '.join(NAMES)} is installed; set FSCL_BROWSER to the path of one"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
     return found
 
 
@@ -134,8 +136,9 @@ def act(browser: str, folder: Path, page: str, actions: str) -> Seen:
     ]
     options += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000", "--dump-dom"]
     ended = subprocess.run(
-        [browser, *options, acting.as_uri()], capture_output=True, text=True, timeout=120, check=True, encoding="utf-8"
+        [browser, *options, acting.as_uri()], capture_output=True, text=True, timeout=120, check=False, encoding="utf-8"
     )
+    assert ended.returncode == 0, ended.stderr
     console = "\n".join(line for line in ended.stderr.splitlines() if "CONSOLE" in line)
     match = re.search(r'<pre id="outcome">(.*?)</pre>', ended.stdout, flags=re.DOTALL)
     assert match, f"the actions did not end; the console says: {console or 'nothing'}"
@@ -173,7 +176,11 @@ def test_everything_that_a_page_can_show_works_and_the_console_stays_empty(opene
     assert console == ""
     assert outcome["pictures"] == [True]
     assert outcome["tables"] == 3  # results, both sides, cost
-    assert outcome["last"] == ["prototypes"] * 3  # its smaller numbers sort to the end
+    assert outcome["last"] == [
+        "prototypes",
+        "prototypes",
+        "tsc",
+    ]  # the best first: tsc is more accurate, and takes longer
     wanted = {"accuracy", "two_sides", "transfer", "confusion", "seconds", "drift", "fisher", "penalties"}
     assert outcome["tips"].keys() == wanted - {"confusion"}
     assert outcome["tips"]["two_sides"] == "tsc, 2 classes learned: 100.0 ± 0.0 %"

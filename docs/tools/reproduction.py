@@ -1,6 +1,7 @@
-"""What was reproduced of the paper's tables: a page made from the summaries of runs, and from nothing else.
+"""Makes the tables of docs/reproduction.md from the summaries of runs in docs/results, and from nothing else.
 
-`fscl summary RUN FILE` writes a summary; the page is made from all of them in a folder.
+fscl summary RUN docs/results/NAME.json
+python docs/tools/reproduction.py
 """
 
 import math
@@ -13,6 +14,7 @@ from fscl.evaluation.metrics import FEWEST_TO_CLAIM
 from fscl.report.summary import MethodSummary, Summary, read_summary
 from fscl.storage import write_bytes
 
+DOCS = Path(__file__).resolve().parent.parent
 OURS = "tsc"  # the paper's ideas, but not its method
 
 
@@ -126,7 +128,7 @@ PAPER = (
     PaperTable("mini-fscil", "Few-shot class-incremental learning: the published sessions of miniImageNet", {}),
 )
 MOMENTS = (30, 50)  # classes, at which the paper gives its figures
-BEGIN, END = "<!-- tables: made by `fscl reproduction` -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: made by `python docs/tools/reproduction.py` -->", "<!-- end of tables -->"
 
 
 def verdict(method: MethodSummary, reference: MethodSummary | None, figures: Mapping[str, tuple[float, float]]) -> str:
@@ -300,3 +302,8 @@ def update_page(page: Path, results: Path) -> None:
     except OSError as error:
         raise StorageError(f"cannot read the page {page}: {error.strerror}.") from error
     write_bytes(page, replace_tables(text, reproduction_tables(results)).encode())
+
+
+if __name__ == "__main__":
+    update_page(DOCS / "reproduction.md", DOCS / "results")
+    print(DOCS / "reproduction.md")

@@ -1,4 +1,4 @@
-"""Figures of both sides of a method: what it keeps beside how well it goes on learning, and transfer along the stream.
+"""Both sides of a method: what it keeps beside how well it goes on learning, and transfer along the stream.
 
 Panels stand side by side over one list of names; the lines look as in the other figures.
 """
@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fscl.report.figure_data import Line, Values, accuracy_lines, steps
-from fscl.report.figures import (
+from fscl.evaluation.metrics import backward_transfer_curve, mean_interval
+from fscl.report.figures.accuracy import accuracy_lines, accuracy_rows
+from fscl.report.figures.lines import Line, Rows, Values, interval_line, number_text, steps, with_outcomes
+from fscl.report.figures.style import (
     WIDTH,
     bands_shown,
     draw_line,
@@ -22,10 +24,13 @@ from fscl.report.figures import (
     right_end,
     step_ticks,
     stretch,
-    to_svg,
 )
+from fscl.report.figures.svg import to_svg
+from fscl.report.probes import SIDES, probe_points, probed_sides
 from fscl.report.results import Results
-from fscl.report.transfer import SIDES, backward_lines, probe_lines, probed_sides
+from fscl.report.spec import FigureSpec
+
+SECTION = "Both sides"
 
 
 def two_sides_svg(results: Results) -> str:
@@ -93,3 +98,84 @@ def _draw(axes: Axes, results: Results, places: Values, lines: Sequence[Line], u
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_xlabel(meaning)
     step_ticks(axes, places)
+
+
+def probe_lines(results: Results, side: str) -> tuple[Values, list[Line]]:
+    """Where the points stand (numbers of tasks), and a line for each method: the probe's accuracy in %."""
+    lines = []
+    moments: list[int] = []
+    for number, method in with_outcomes(results):
+        points = probe_points(results, method, side)
+        moments = [point.after for point in points]
+        lines.append(interval_line(number, method, len(results.outcomes[method]), [point.accuracy for point in points]))
+    return np.array(moments, dtype=np.float64), lines
+
+
+def backward_lines(results: Results) -> tuple[Values, list[Line]]:
+    """Numbers of tasks from the second on, and a line for each method: backward transfer among a task's own classes."""
+    lines = []
+    for number, method in with_outcomes(results):
+        outcomes = list(results.outcomes[method].values())
+        curves = np.array([100 * backward_transfer_curve(outcome.restricted)[1:] for outcome in outcomes])
+        lines.append(interval_line(number, method, len(outcomes), [mean_interval(column) for column in curves.T]))
+    return np.arange(2.0, results.stream.n_tasks + 1), lines
+
+
+def two_sides_rows(results: Results) -> Rows:
+    """The numbers of the figure of both sides: a row a point, with what it measures."""
+    heading, *points = accuracy_rows(results)
+    at = heading[1]
+    rows = [["measure", "method", "at", "value", "half_width", "n_sequences"]]
+    rows += [[f"accuracy_percent_by_{at}", *point] for point in points]
+    return rows + _probe_rows(results, ["novel"])
+
+
+def transfer_rows(results: Results) -> Rows:
+    """The numbers of the figure of transfer: a row a point, with what it measures."""
+    rows = [["measure", "method", "at", "value", "half_width", "n_sequences"]]
+    moments, lines = backward_lines(results)
+    rows += _point_rows("backward_transfer_points_by_n_tasks", moments, lines)
+    return rows + _probe_rows(results, probed_sides(results))
+
+
+def _probe_rows(results: Results, sides: list[str]) -> Rows:
+    return [
+        row for side in sides for row in _point_rows(f"probe_{side}_percent_by_n_tasks", *probe_lines(results, side))
+    ]
+
+
+def _point_rows(measure: str, moments: Values, lines: list[Line]) -> Rows:
+    return [
+        [measure, line.method, f"{at:.0f}", number_text(mean), number_text(half), str(line.n_sequences)]
+        for line in lines
+        for at, mean, half in zip(moments, line.mean, line.half_width, strict=True)
+    ]
+
+
+def _probed(results: Results) -> bool:
+    return "novel" in probed_sides(results)
+
+
+TWO_SIDES = FigureSpec(
+    "two_sides",
+    two_sides_svg,
+    two_sides_rows,
+    lambda results: (
+        "Left: accuracy over everything learned so far. Right: what the same method makes, at that moment, of problems it "
+        "has never met."
+    ),
+    when=_probed,
+    section=SECTION,
+)
+
+
+TRANSFER = FigureSpec(
+    "transfer",
+    transfer_svg,
+    transfer_rows,
+    lambda results: (
+        "Left: how much earlier tasks gained or lost among their own classes since they were learned. Then the probes."
+    ),
+    when=_probed,
+    section=SECTION,
+)

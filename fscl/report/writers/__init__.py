@@ -1,0 +1,1 @@
+"""Ways to lay out a `Table`. None of them knows a measure by name."""
