@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fscl.continual.methods import METHODS, make_learner
-    from fscl.data.cub import load_cub
     from fscl.data.folder import load_folder, load_split_folder
-    from fscl.data.glyphs import load_glyphs
-    from fscl.data.mini_imagenet import load_mini_imagenet
-    from fscl.data.omniglot import load_omniglot
     from fscl.data.pool import ClassPool, Examples, Splits
+    from fscl.data.sets.cub import load_cub
+    from fscl.data.sets.glyphs import load_glyphs
+    from fscl.data.sets.mini_imagenet import load_mini_imagenet
+    from fscl.data.sets.omniglot import load_omniglot
+    from fscl.data.sets.tiered_imagenet import load_tiered_imagenet
     from fscl.data.stream import Stream, StreamSpec, Task, sample_stream
-    from fscl.data.tiered_imagenet import load_tiered_imagenet
     from fscl.estimator import ContinualClassifier
     from fscl.evaluation.metrics import accuracy_curve, backward_transfer, final_accuracy, forgetting
     from fscl.evaluation.probe import ProbeSpec, make_probe
@@ -30,13 +30,13 @@ __version__ = "0.1.0"
 _HOME = {
     "METHODS": "continual.methods",
     "make_learner": "continual.methods",
-    "load_cub": "data.cub",
+    "load_cub": "data.sets.cub",
     "load_folder": "data.folder",
     "load_split_folder": "data.folder",
-    "load_glyphs": "data.glyphs",
-    "load_mini_imagenet": "data.mini_imagenet",
-    "load_omniglot": "data.omniglot",
-    "load_tiered_imagenet": "data.tiered_imagenet",
+    "load_glyphs": "data.sets.glyphs",
+    "load_mini_imagenet": "data.sets.mini_imagenet",
+    "load_omniglot": "data.sets.omniglot",
+    "load_tiered_imagenet": "data.sets.tiered_imagenet",
     "ClassPool": "data.pool",
     "Examples": "data.pool",
     "Splits": "data.pool",

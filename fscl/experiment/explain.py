@@ -16,7 +16,7 @@ def explain(problem: ErrorDetails, root: type[BaseModel]) -> str:
     where, context, given = ".".join(keys) or "the whole", problem.get("ctx", {}), problem["input"]
     match problem["type"]:
         case "extra_forbidden":
-            known = sorted(section.model_fields)
+            known = context.get("known") or sorted(section.model_fields)  # a data set brings its own
             return f"{where}: no such key.{suggestion(keys[-1], known) or ' Known here: ' + ', '.join(known) + '.'}"
         case "union_tag_not_found":
             return f"{where}.method: is needed, because the other keys depend on it."

@@ -15,9 +15,9 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from fscl.data.catalogue import find_data_set
 from fscl.data.pool import ClassPool, Splits
-from fscl.data.sets import FSCIL
-from fscl.data.stream import Stream, listed_stream, sample_stream
+from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import FsclError, Interrupted, RunError
 from fscl.experiment import worker
@@ -108,10 +108,8 @@ def run_experiment(
 
 def sample_streams(config: Config, pool: ClassPool) -> list[Stream]:
     """The sequences of an experiment; each depends on the seed and its number alone."""
-    if config.data.name == FSCIL:
-        return [listed_stream(pool, config.stream)]  # published, and one
-    numbers = range(config.run.n_sequences)
-    return [sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers]
+    data_set, numbers = find_data_set(config.data.name), range(config.run.n_sequences)
+    return [data_set.draw_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers]
 
 
 def _about(

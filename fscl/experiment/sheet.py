@@ -1,12 +1,8 @@
 """A sheet of pictures: in each row the shots of a class, and beside them the images generated from them."""
 
-import io
 from pathlib import Path
 
-import torch
-from PIL import Image
-from torch import Tensor
-
+from fscl.data.contact_sheet import contact_sheet
 from fscl.data.pool import Examples
 from fscl.storage import write_bytes
 
@@ -17,19 +13,5 @@ GAP = 4  # pixels
 def save_sheet(path: Path, shots: Examples, made: Examples) -> None:
     """Write a PNG with a row for each of the first classes that have both shots and generated images."""
     both = sorted(set(shots.labels.tolist()) & set(made.labels.tolist()))[:MAX_ROWS]
-    rows = [[_strip(examples.images[examples.labels == label]) for examples in (shots, made)] for label in both]
-    widths = [max(row[side].shape[2] for row in rows) for side in (0, 1)]
-    lines = [torch.cat([_padded(row[0], widths[0] + 4 * GAP), _padded(row[1], widths[1])], 2) for row in rows]
-    sheet = torch.cat(lines, 1).permute(1, 2, 0).contiguous().numpy()
-    file = io.BytesIO()
-    Image.fromarray(sheet[:, :, 0] if sheet.shape[2] == 1 else sheet).save(file, "PNG")
-    write_bytes(path, file.getvalue())
-
-
-def _strip(images: Tensor) -> Tensor:
-    """Images side by side, (channels, height + gap, width)."""
-    return torch.cat([torch.nn.functional.pad(image, (0, GAP, 0, GAP), value=128) for image in images], 2)
-
-
-def _padded(strip: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(strip, (0, width - strip.shape[2]), value=128)
+    rows = [[examples.images[examples.labels == label] for examples in (shots, made)] for label in both]
+    write_bytes(path, contact_sheet(rows, gap=GAP, row_gap=GAP, group_gap=4 * GAP))

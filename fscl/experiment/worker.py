@@ -16,8 +16,8 @@ import torch
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
+from fscl.data.catalogue import load_splits
 from fscl.data.pool import ClassPool, Examples, Splits
-from fscl.data.sets import load_splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import RunError

@@ -15,8 +15,8 @@ import fscl.evaluation.inspected as inspected_module
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.methods import make_learner
 from fscl.continual.regularisers import CONSTANT_GATE
+from fscl.data.catalogue import load_splits
 from fscl.data.pool import ClassPool, Examples, split_classes
-from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import OtherRun, StorageError
 from fscl.evaluation.inspected import FisherPoint, FisherReading, Inspection, Watch, load_found, save_found

@@ -12,7 +12,7 @@ import pytest
 from fscl.continual.methods import METHODS
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
-from tests.data.test_cub import birds, written
+from tests.data.birds import birds, written
 from tests.experiment.test_run import TINY, toml
 
 
