@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fscl.continual.methods import METHODS, make_learner
+    from fscl.data.dataset import DataSet
     from fscl.data.folder import load_folder, load_split_folder
     from fscl.data.pool import ClassPool, Examples, Splits
     from fscl.data.sets.cub import load_cub
@@ -38,6 +39,7 @@ _HOME = {
     "load_omniglot": "data.sets.omniglot",
     "load_tiered_imagenet": "data.sets.tiered_imagenet",
     "ClassPool": "data.pool",
+    "DataSet": "data.dataset",
     "Examples": "data.pool",
     "Splits": "data.pool",
     "Stream": "data.stream",
@@ -63,6 +65,7 @@ __all__ = [
     "METHODS",
     "ClassPool",
     "ContinualClassifier",
+    "DataSet",
     "Examples",
     "ProbeSpec",
     "Splits",

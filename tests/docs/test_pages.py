@@ -38,7 +38,7 @@ def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_configuration_of_the_data_page_is_valid():
-    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)
+    block = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)[0]
     config = make_config(tomllib.loads(block))
     assert (config.base_side.name, config.data.name, config.data.image_size) == ("mini-imagenet", "cub", 64)
 
