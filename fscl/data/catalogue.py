@@ -42,14 +42,19 @@ def find_data_set(name: str) -> DataSet:
     >>> find_data_set("omniglot")
     <data set 'omniglot'>
     """
-    if name in built_in_data_sets():
-        return built_in_data_sets()[name]
     if is_reference(name):
         return _checked(load_object(name, what=_WHAT), f"the data set {name!r}")
-    points = entry_points_of(GROUP)
-    if name not in points:
+    built_in, points = built_in_data_sets(), entry_points_of(GROUP)
+    if name in built_in and name in points:
+        raise MisuseError(
+            f"the entry point {name!r} of the group {GROUP!r} ({points[name].value}) has the name of a data set that comes "
+            "with fscl. Rename it, or uninstall its package."
+        )
+    if name in points:
+        return _of_entry_point(points[name])
+    if name not in built_in:
         raise unknown_name(_WHAT, name, data_set_names())
-    return _of_entry_point(points[name])
+    return built_in[name]
 
 
 def known_data_set(name: str) -> DataSet | None:

@@ -15,8 +15,10 @@ class SeenBefore(UserWarning):
 
 def has_seen_classes(network: Network, data: str) -> bool:
     """Whether the base was trained on all classes of a data set, or of a pool such as "mini-imagenet (test)"."""
+    if not _has_seen_imagenet(network):
+        return False
     data_set = known_data_set(_set(data))
-    return _has_seen_imagenet(network) and data_set is not None and data_set.has_imagenet_classes
+    return data_set is not None and data_set.has_imagenet_classes
 
 
 def seen_before(network: Network, data: str) -> str | None:
@@ -26,13 +28,13 @@ def seen_before(network: Network, data: str) -> str | None:
             f"Warning: the base has seen ImageNet, and with it every class of {_set(data)}, test classes included. Its "
             "figures here do not measure the learning of new classes, and compare with no base that has not seen them."
         )
-    data_set = known_data_set(_set(data))
-    if _has_seen_imagenet(network) and data_set is not None and data_set.in_imagenet is not None:
-        return (
-            f"Warning: the base has seen ImageNet, which has {data_set.in_imagenet}. Its figures here compare with no base "
-            "that has not."
-        )
-    return None
+    data_set = known_data_set(_set(data)) if _has_seen_imagenet(network) else None
+    if data_set is None or data_set.in_imagenet is None:
+        return None
+    return (
+        f"Warning: the base has seen ImageNet, which has {data_set.in_imagenet}. Its figures here compare with no base that "
+        "has not."
+    )
 
 
 def _has_seen_imagenet(network: Network) -> bool:
