@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fscl.data.episode import sample_episode
-from fscl.data.glyphs import load_glyphs
+from fscl.data.sets.glyphs import load_glyphs
 from fscl.evaluation.metrics import mean_interval
 from fscl.meta.protonet import prototype_scores
 from fscl.meta.shipped import load_base

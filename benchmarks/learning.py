@@ -19,8 +19,8 @@ from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.registry import make_learner
-from fscl.data.glyphs import load_glyphs
 from fscl.data.pool import Examples
+from fscl.data.sets.glyphs import load_glyphs
 from fscl.nets.norm import NormName
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.process import configure_process

@@ -12,7 +12,7 @@ import time
 import torch
 
 from fscl.continual.registry import make_learner
-from fscl.data.glyphs import load_glyphs
+from fscl.data.sets.glyphs import load_glyphs
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import evaluate_stream

@@ -14,15 +14,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fscl.data.glyphs import make_glyphs
+from fscl.data.contact_sheet import lay_out
+from fscl.data.sets.glyphs import make_glyphs
 
 ROWS, CHARACTERS, HANDS = 12, 16, 8
 
 
 def tile(images: Tensor) -> Tensor:
-    """One picture (rows × size, columns × size), black on white, from images (rows, columns, size, size)."""
-    framed = torch.nn.functional.pad(images, (2, 2, 2, 2))
-    return 255 - framed.transpose(1, 2).flatten(2).flatten(0, 1)
+    """One picture, black on white, each image in a frame of two pixels, from images (rows, columns, size, size)."""
+    picture = lay_out([[row[:, None]] for row in images], gap=4, row_gap=4, background=0)
+    return 255 - torch.nn.functional.pad(picture, (2, -2, 2, -2))[0]
 
 
 def main(path: Path) -> None:

@@ -15,14 +15,14 @@ import torch
 
 import fscl
 from fscl.continual.methods.prototypes import Prototypes
+from fscl.data.catalogue import load_splits, read_options
 from fscl.data.episode import sample_positions
-from fscl.data.sets import DataSpec, load_splits
+from fscl.evaluation.contamination import has_seen_classes, seen_before
 from fscl.evaluation.metrics import mean_interval
 from fscl.evaluation.protocol import top_k_accuracy
-from fscl.evaluation.contamination import has_seen_classes, seen_before
 
 N_QUERY = 15
-SPLITS = {"cub": "few-shot"}  # 100/50/50 classes; the other sets have one split
+SPLITS = {"cub": {"split": "few-shot"}}  # 100/50/50 classes; the other sets have one split
 
 
 def first_images(pool: fscl.ClassPool, n_images: int | None) -> fscl.ClassPool:
@@ -46,8 +46,8 @@ def main() -> None:
 
     fscl.configure_process()
     base = fscl.load_base(asked.base)
-    spec = DataSpec.model_validate({"name": asked.data, "split": SPLITS.get(asked.data)})
-    pool = first_images(load_splits(spec).pool(asked.split), asked.images)
+    options = read_options({"name": asked.data, **SPLITS.get(asked.data, {})})
+    pool = first_images(load_splits(options).pool(asked.split), asked.images)
     warning = seen_before(base, pool.name)
     if warning is not None:
         print(warning, file=sys.stderr)

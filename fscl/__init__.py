@@ -1,101 +1,33 @@
 """Few-shot continual learning: new classes for ever, from a few examples each, without forgetting the old ones.
 
-The names below are all that most scripts need. They are imported when first used, so that `import fscl` is instant.
+The public names are all that most scripts need. They are listed in `__init__.pyi`, with the module that each lives in, and
+imported when first used, so that `import fscl` is instant.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fscl.continual.registry import find_method, make_learner, methods
-    from fscl.data.cub import load_cub
-    from fscl.data.folder import load_folder, load_split_folder
-    from fscl.data.glyphs import load_glyphs
-    from fscl.data.mini_imagenet import load_mini_imagenet
-    from fscl.data.omniglot import load_omniglot
-    from fscl.data.pool import ClassPool, Examples, Splits
-    from fscl.data.stream import Stream, StreamSpec, Task, sample_stream
-    from fscl.data.tiered_imagenet import load_tiered_imagenet
-    from fscl.estimator import ContinualClassifier
-    from fscl.evaluation.metrics import accuracy_curve, backward_transfer, final_accuracy, forgetting
-    from fscl.evaluation.probe import ProbeSpec, make_probe
-    from fscl.evaluation.protocol import evaluate_stream
-    from fscl.meta.shipped import load_base, shipped_bases
-    from fscl.nets.pretrained import pretrained_base
-    from fscl.process import configure_process
-    from fscl.rng import generator
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "find_method": "continual.registry",
-    "make_learner": "continual.registry",
-    "methods": "continual.registry",
-    "load_cub": "data.cub",
-    "load_folder": "data.folder",
-    "load_split_folder": "data.folder",
-    "load_glyphs": "data.glyphs",
-    "load_mini_imagenet": "data.mini_imagenet",
-    "load_omniglot": "data.omniglot",
-    "load_tiered_imagenet": "data.tiered_imagenet",
-    "ClassPool": "data.pool",
-    "Examples": "data.pool",
-    "Splits": "data.pool",
-    "Stream": "data.stream",
-    "StreamSpec": "data.stream",
-    "Task": "data.stream",
-    "sample_stream": "data.stream",
-    "ContinualClassifier": "estimator",
-    "accuracy_curve": "evaluation.metrics",
-    "backward_transfer": "evaluation.metrics",
-    "final_accuracy": "evaluation.metrics",
-    "forgetting": "evaluation.metrics",
-    "ProbeSpec": "evaluation.probe",
-    "make_probe": "evaluation.probe",
-    "evaluate_stream": "evaluation.protocol",
-    "load_base": "meta.shipped",
-    "shipped_bases": "meta.shipped",
-    "pretrained_base": "nets.pretrained",
-    "configure_process": "process",
-    "generator": "rng",
-}
 
-__all__ = [
-    "ClassPool",
-    "ContinualClassifier",
-    "Examples",
-    "ProbeSpec",
-    "Splits",
-    "Stream",
-    "StreamSpec",
-    "Task",
-    "__version__",
-    "accuracy_curve",
-    "backward_transfer",
-    "configure_process",
-    "evaluate_stream",
-    "final_accuracy",
-    "find_method",
-    "forgetting",
-    "generator",
-    "load_base",
-    "load_cub",
-    "load_folder",
-    "load_glyphs",
-    "load_mini_imagenet",
-    "load_omniglot",
-    "load_split_folder",
-    "load_tiered_imagenet",
-    "make_learner",
-    "make_probe",
-    "methods",
-    "pretrained_base",
-    "sample_stream",
-    "shipped_bases",
-]
+def _public_names() -> dict[str, str]:
+    """Each public name with the module that it lives in."""
+    listing = ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [statement for statement in listing.body if isinstance(statement, ast.ImportFrom)]
+    return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
+
+
+_HOME = _public_names()
+__all__ = ["__version__", *_HOME]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'fscl' has no attribute {name!r}")
-    return getattr(import_module(f"fscl.{_HOME[name]}"), name)
+    return getattr(import_module(_HOME[name]), name)

@@ -221,27 +221,35 @@ def check(
 @data_app.command("list")
 def data_list() -> None:
     """The data sets, and where they are."""
-    from fscl.data.sets import DATA_SETS
+    from fscl.data.catalogue import data_set_names, find_data_set
 
-    for name, data_set in DATA_SETS.items():
-        typer.echo(
-            f"{name:<15} {data_set.summary}\n{'':<15} {data_set.find() or f'not here; {data_set.how_to_get(name)}'}"
-        )
+    names = data_set_names()
+    width = max(map(len, names))
+    for name in names:
+        try:
+            data_set = find_data_set(name)
+        except MisuseError as error:  # a broken plug-in, which the others are none the worse for
+            typer.echo(f"{name:<{width}} cannot be used\n{'':<{width}} {error}")
+            continue
+        place = data_set.find() or f"not here; {data_set.how_to_get()}"
+        typer.echo(f"{name:<{width}} {data_set.summary}\n{'':<{width}} {place}")
 
 
 @data_app.command("info")
 def data_info(name: str) -> None:
     """Load a data set, and say what its splits hold."""
-    from fscl.data.sets import DataSpec, find_data_set, load_splits
+    from fscl.data.catalogue import find_data_set, load_splits, read_options
     from fscl.experiment.progress import Reporter
 
     data_set = find_data_set(name)
     typer.echo(f"{name}: {data_set.summary}")
-    if name == "folder":
-        typer.echo("Use it with data.name=folder data.path=YOUR/FOLDER in a configuration.")
+    needed = data_set.needed_keys()
+    if needed:
+        keys = " ".join(f"data.{key}={example}" for key, example in needed.items())
+        typer.echo(f"Use it with data.name={name} {keys} in a configuration.")
         return
     with Reporter().stage(f"Loading {name}") as stage:
-        splits = load_splits(DataSpec.model_validate({"name": name}), stage.update)
+        splits = load_splits(read_options({"name": name}), stage.update)
     for split in ("train", "validation", "test"):
         pool = splits.pool(split)
         shape = "×".join(map(str, pool.image_shape))
@@ -254,9 +262,9 @@ def data_info(name: str) -> None:
 @data_app.command("fetch")
 def data_fetch(name: str) -> None:
     """Download a data set into the cache; does nothing where it is there already."""
-    from fscl.data.sets import fetch
+    from fscl.data.catalogue import find_data_set
 
-    typer.echo(str(fetch(name)))
+    typer.echo(str(find_data_set(name).fetch()))
 
 
 def _where(device: str | None, autocast: bool) -> list[str]:

@@ -9,7 +9,7 @@ from fscl.data.augment import Variation, jittered, varied
 from fscl.data.pool import ClassPool, Examples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Episode:
     """Support and query of the same `n_way` classes, labelled 0 to n_way - 1, class after class.
 
@@ -20,6 +20,9 @@ class Episode:
     query: Examples
     n_way: int
     classes: Tensor
+
+    def __repr__(self) -> str:
+        return f"<Episode of {self.n_way} ways: support {self.support!r}, query {self.query!r}>"
 
     def to(self, device: torch.device) -> "Episode":
         """On a device; what is there already is not copied."""

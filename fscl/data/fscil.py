@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fscl.data.archive import open_files
 from fscl.data.limits import PHOTOS, Files
-from fscl.data.mini_imagenet import MINI
 from fscl.data.photos import read_text, visible_images
+from fscl.data.sets.mini_imagenet import MINI
 from fscl.errors import DataError
 
 N_BASE_CLASSES = 60

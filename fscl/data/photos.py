@@ -6,17 +6,19 @@ cache, so that only the first load takes its time.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import Field
 
 from fscl.data.archive import ARCHIVE_ENDINGS, fingerprint, open_files
+from fscl.data.dataset import DataSet, Progress
 from fscl.data.download import data_folders
-from fscl.data.images import read_image
+from fscl.data.images import MAX_SIDE, read_image
 from fscl.data.limits import PHOTOS, Files
 from fscl.data.pool import ClassPool
-from fscl.errors import DataError, StorageError
+from fscl.errors import DataError, MisuseError, StorageError
 from fscl.storage import MAX_TENSOR_BYTES, cache_folder, digest, load_tensors, save_tensors
 
 PHOTO_SIZE = 64  # side to which natural images are resized unless told, as in the two-step consolidation paper
@@ -25,16 +27,13 @@ PICKLE_ENDINGS = (".pkl", ".pickle", ".pkl.gz", ".pickle.gz")
 _FORMATS = ("JPEG", "PNG")
 _TELL_EVERY = 100  # images
 
-Progress = Callable[[int, int], None]
 Classes = dict[str, list[str]]  # the paths of each class's images
 
 
-@dataclass(frozen=True)
-class PhotoSet:
-    """How a set is called, and found.
+class PhotoSet(DataSet):
+    """A set of natural images, which is looked for in the data folders.
 
     Attributes:
-        name: in a configuration and in the cache.
         title: as people write it.
         folders: names of the folder in which it may lie, in a data folder.
         archives: how the names of its archives start, in small letters.
@@ -42,14 +41,31 @@ class PhotoSet:
         layouts: what is read, for the error of one that is not there.
     """
 
-    name: str
     title: str
     folders: tuple[str, ...]
-    archives: tuple[str, ...]
+    archives: tuple[str, ...] = ()
     parts: tuple[tuple[str, ...], ...]
     layouts: str
 
-    def find(self, given: Path | None = None) -> Path | None:
+    class Options(DataSet.Options):
+        """`path` is the folder or archive, or a folder that holds it, if it is in no data folder."""
+
+        image_size: int = Field(default=PHOTO_SIZE, ge=16, le=MAX_SIDE)
+        path: Path | None = None
+
+    def find(self) -> str | None:
+        place = self.locate()
+        return None if place is None else str(place)
+
+    def fetch(self) -> Path:
+        raise MisuseError(
+            f"{self.name!r} is not fetched by fscl: its terms are its owners'. docs/data.md says where it is."
+        )
+
+    def how_to_get(self) -> str:
+        return "docs/data.md says where to get it; then set FSCL_DATA to the folder that holds it"
+
+    def locate(self, given: Path | None = None) -> Path | None:
         """Where the set is: `given`, or in it; else in a data folder. None if it is nowhere."""
         if given is not None and given.is_file():
             return given
@@ -74,7 +90,7 @@ class PhotoSet:
 
     def require(self, given: Path | None = None) -> Path:
         """Where the set is, or an error that says where it was looked for and what to do."""
-        found = self.find(given)
+        found = self.locate(given)
         if found is not None:
             refuse_pickle(found, self.title)
             return found
@@ -87,6 +103,15 @@ class PhotoSet:
             f"{self.title} was not found in {looked}. Put {self.layouts} there, or set FSCL_DATA to a folder that has "
             "them; docs/data.md says where to get them."
         )
+
+
+class ImageNetSet(PhotoSet):
+    """A set of ImageNet classes, each called by its WordNet number: one number is one class in all of them."""
+
+    has_imagenet_classes = True
+
+    def vocabulary(self, options: Mapping[str, Any]) -> str:
+        return "imagenet"
 
 
 def refuse_pickle(path: Path, title: str) -> None:

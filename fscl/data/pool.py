@@ -19,7 +19,7 @@ from fscl.storage import tensor_digest
 SplitName = Literal["train", "validation", "test"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples:
     """Images (n, channels, height, width) as uint8, and their labels (n,) as int64."""
 
@@ -29,12 +29,16 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        n_classes = len(self.labels.unique())
+        return f"<Examples: {len(self)} images of {_shape(self.images)}, {n_classes} classes>"
+
     def to(self, device: torch.device | str) -> "Examples":
         """On a device; what is there already is not copied."""
         return Examples(self.images.to(device), self.labels.to(device))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassPool:
     """Images grouped by class.
 
@@ -67,6 +71,10 @@ class ClassPool:
 
     def __len__(self) -> int:
         return len(self.class_names)
+
+    def __repr__(self) -> str:
+        n_images = f"{len(self.images)} images of {_shape(self.images)}"
+        return f"<ClassPool {shortened(self.name)!r}: {len(self)} classes, {n_images}>"
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -137,7 +145,7 @@ class ClassPool:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Splits:
     """Three pools that share no class: to train the base on, to choose on, and to report on.
 
@@ -158,12 +166,25 @@ class Splits:
                     f"the {one} and {other} splits share {len(shared)} classes, such as {min(shared)!r}; they must not."
                 )
 
+    def __repr__(self) -> str:
+        parts = (f"{name} {len(self.pool(name))}" for name in ("train", "validation", "test"))
+        return f"<Splits of {shortened(self.test.name)!r}: {', '.join(parts)} classes of {_shape(self.test.images)}>"
+
     def pool(self, split: str) -> ClassPool:
         """The pool of a split by its name."""
         pools = {"train": self.train, "validation": self.validation, "test": self.test}
         if split not in pools:
             raise unknown_name("split", split, pools)
         return pools[split]
+
+
+def shortened(name: str, most: int = 60) -> str:
+    """A name for one line."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _shape(images: Tensor) -> str:
+    return "×".join(map(str, images.shape[1:]))
 
 
 def split_classes(pool: ClassPool, *, train: Sequence[int], validation: Sequence[int], test: Sequence[int]) -> Splits:

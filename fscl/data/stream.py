@@ -16,23 +16,16 @@ The query images of a class are set aside before its first shots are drawn, and 
 Antoniou, Patacchiola, Ochal, Storkey, "Defining Benchmarks for Continual Few-Shot Learning", 2020.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fscl.data.pool import ClassPool, Examples
+from fscl.data.pool import ClassPool, Examples, shortened
 from fscl.errors import DataError, StorageError
 from fscl.storage import digest, read_json, write_json
 
@@ -63,13 +56,6 @@ class StreamSpec(BaseModel):
         if self.base_way and self.setting != "new_class":
             raise ValueError(f"base_way needs setting = 'new_class', but setting is {self.setting!r}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without keys that came later and are not used: what is known of earlier streams stays as it is."""
-        content: dict[str, Any] = write(self)
-        later = () if self.base_way else ("base_way", "base_shot")
-        return {key: value for key, value in content.items() if key not in later}
 
     @model_validator(mode="after")
     def _mixed_settings_need_mixed(self) -> "StreamSpec":
@@ -129,6 +115,11 @@ class TaskPlan(BaseModel):
     support: tuple[tuple[int, ...], ...]
     query: tuple[tuple[int, ...], ...]
 
+    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+        """For one line: the sizes alone."""
+        n_support, n_query = (sum(map(len, chosen)) for chosen in (self.support, self.query))
+        return [("n_classes", len(self.classes)), ("n_support", n_support), ("n_query", n_query)]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -147,6 +138,11 @@ class Stream(BaseModel):
     pool_name: str
     pool_hash: str
     tasks: tuple[TaskPlan, ...]
+
+    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+        """For one line: what it is, without the images of its tasks."""
+        shape = {key: getattr(self.spec, key) for key in ("setting", "n_tasks", "n_way", "n_shot", "n_query")}
+        return [("pool_name", shortened(self.pool_name)), *shape.items()]
 
     @cached_property
     def content_hash(self) -> str:

@@ -4,9 +4,7 @@ Weights trained on ImageNet have seen every class of miniImageNet and tieredImag
 kinds of birds ImageNet has some, and a few of the photographs are in both.
 """
 
-from fscl.data.cub import CUB
-from fscl.data.mini_imagenet import MINI
-from fscl.data.sets import share_names
+from fscl.data.catalogue import known_data_set
 from fscl.nets.network import Network
 
 
@@ -16,7 +14,10 @@ class SeenBefore(UserWarning):
 
 def has_seen_classes(network: Network, data: str) -> bool:
     """Whether the base was trained on all classes of a data set, or of a pool such as "mini-imagenet (test)"."""
-    return _has_seen_imagenet(network) and share_names({"name": _set(data)}, {"name": MINI.name})
+    if not _has_seen_imagenet(network):
+        return False
+    data_set = known_data_set(_set(data))
+    return data_set is not None and data_set.has_imagenet_classes
 
 
 def seen_before(network: Network, data: str) -> str | None:
@@ -26,12 +27,13 @@ def seen_before(network: Network, data: str) -> str | None:
             f"Warning: the base has seen ImageNet, and with it every class of {_set(data)}, test classes included. Its "
             "figures here do not measure the learning of new classes, and compare with no base that has not seen them."
         )
-    if _has_seen_imagenet(network) and _set(data) == CUB.name:
-        return (
-            "Warning: the base has seen ImageNet, which has birds too, some of CUB's kinds and a few of its photographs "
-            "among them. Its figures here compare with no base that has not."
-        )
-    return None
+    data_set = known_data_set(_set(data)) if _has_seen_imagenet(network) else None
+    if data_set is None or data_set.in_imagenet is None:
+        return None
+    return (
+        f"Warning: the base has seen ImageNet, which has {data_set.in_imagenet}. Its figures here compare with no base that "
+        "has not."
+    )
 
 
 def _has_seen_imagenet(network: Network) -> bool:

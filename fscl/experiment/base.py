@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from fscl.data.catalogue import load_splits, recorded, share_names
+from fscl.data.dataset import DataSet
 from fscl.data.pool import ClassPool, Splits, with_rotations
-from fscl.data.sets import DataSpec, load_splits, share_names
 from fscl.device import find_device
 from fscl.errors import ConfigError, MisuseError
 from fscl.evaluation.contamination import has_seen_classes
@@ -22,7 +23,7 @@ from fscl.process import configure_process
 from fscl.rng import child_seed
 
 
-def load_side(spec: DataSpec, reporter: Reporter) -> Splits:
+def load_side(spec: DataSet.Options, reporter: Reporter) -> Splits:
     """The pools of a data set, with progress; files that are skipped are named."""
     with reporter.stage(f"Loading {spec.name}") as stage:
         return load_splits(spec, stage.update, lambda problem: reporter.warn(f"Skipped: {problem}"))
@@ -102,7 +103,7 @@ def train_base(
     about: dict[str, Any] = {
         "summary": f"{base.learner.method} on {config.base_side.name}, {_accuracy(config, trained)}",
         "config": config.name,
-        "data": config.base_side.model_dump(mode="json"),
+        "data": recorded(config.base_side),
         "learner": base.learner.model_dump(mode="json"),
         "train": base.train.model_dump(mode="json"),
         "start": base.start,
@@ -245,11 +246,7 @@ def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool, known: f
 def refuse_other_base_side(config: Config, about: dict[str, Any]) -> None:
     """The *base* side of a probe is of the classes that the base was trained on, and of no others."""
     trained_on = about.get("data", {})
-    if (
-        config.probe is not None
-        and trained_on
-        and not share_names(trained_on, config.base_side.model_dump(mode="json"))
-    ):
+    if config.probe is not None and trained_on and not share_names(trained_on, recorded(config.base_side)):
         raise ConfigError(
             f"the base was trained on {trained_on['name']}, but its side of the probe would be of {config.base_side.name}. "
             f'Add base_data.name = "{trained_on["name"]}", or leave out the probe.'
@@ -268,18 +265,18 @@ def check_base_side(config: Config, base: Splits, pool: ClassPool, known: frozen
         )
     if config.base.use is None:
         classes = {"train_classes": base.train.class_names, "validation_classes": base.validation.class_names}
-        refuse_leak(config, {"data": config.base_data.model_dump(mode="json"), **classes}, pool, known)
+        refuse_leak(config, {"data": recorded(config.base_data), **classes}, pool, known)
 
 
 def _refuse_shared(
-    spec: DataSpec,
+    spec: DataSet.Options,
     about: dict[str, Any],
     key: str,
     pool: ClassPool,
     how: str,
     known: frozenset[str] = frozenset(),
 ) -> None:
-    if not share_names(about.get("data", {}), spec.model_dump(mode="json")):
+    if not share_names(about.get("data", {}), recorded(spec)):
         return
     shared = set(about.get(key) or []) & set(pool.class_names) - known
     if shared:

@@ -12,8 +12,8 @@ import torch
 
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import make_learner
+from fscl.data.catalogue import DataSpec, load_splits
 from fscl.data.pool import ClassPool, Examples, Splits
-from fscl.data.sets import DataSpec, load_splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import DataError, RunError

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fscl.continual.learner import LearnerSettings, RunConditions
 from fscl.continual.registry import find_method
-from fscl.data.sets import FSCIL, DataSpec
+from fscl.data.catalogue import DEFAULT, DataSpec, find_data_set
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
@@ -129,7 +129,7 @@ class Config(_Section):
     seed: int = Field(default=0, ge=0)
     device: DeviceName = "cpu"
     autocast: bool = False
-    data: DataSpec = DataSpec()
+    data: DataSpec = DEFAULT.Options()
     base_data: DataSpec | None = None
     base: BaseConfig = BaseConfig()
     stream: StreamSpec = StreamSpec()
@@ -149,12 +149,12 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _published_sessions_are_one_stream(self) -> "Config":
-        if self.data.name != FSCIL:
+        if not find_data_set(self.data.name).published_stream:
             return self
         if self.run.n_sequences != 1 or self.run.split != "test":
             raise ValueError(
-                f"data.name = {FSCIL!r} has one published stream, on its test side: run.n_sequences must be 1 and run.split "
-                f"'test', but they are {self.run.n_sequences} and {self.run.split!r}"
+                f"data.name = {self.data.name!r} has one published stream, on its test side: run.n_sequences must be 1 "
+                f"and run.split 'test', but they are {self.run.n_sequences} and {self.run.split!r}"
             )
         return self
 

@@ -1,17 +1,16 @@
 """The worst confusions of a cell, with the images that were confused, for the report to show."""
 
 import base64
-import io
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import torch
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import interpolate
 
+from fscl.data.contact_sheet import contact_sheet
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.errors import StorageError
@@ -122,13 +121,5 @@ def _small(image: Tensor) -> Tensor:
 
 def _picture(*groups: list[Tensor]) -> str:
     """Groups of images side by side, with a gap between the groups."""
-    groups = tuple([_small(image) for image in images[:MOST_IMAGES]] for images in groups)
-    size = groups[0][0].shape[-1]
-    strips = []
-    for images in groups:
-        row = torch.cat([pad(image, (0, 2), value=128) for image in images], 2)
-        strips.append(pad(row, (0, size // 2), value=128))
-    picture = torch.cat(strips, 2)[:, :, : -(size // 2)].permute(1, 2, 0).contiguous().numpy()
-    file = io.BytesIO()
-    Image.fromarray(picture[:, :, 0] if picture.shape[2] == 1 else picture).save(file, "PNG", optimize=True)
-    return base64.b64encode(file.getvalue()).decode()
+    row = [torch.stack([_small(image) for image in images[:MOST_IMAGES]]) for images in groups]
+    return base64.b64encode(contact_sheet([row], gap=2, group_gap=row[0].shape[-1] // 2)).decode()

@@ -18,7 +18,7 @@ def explain(problem: ErrorDetails, root: type[BaseModel], above: tuple[str, ...]
     context, given = problem.get("ctx", {}), problem["input"]
     match problem["type"]:
         case "extra_forbidden":
-            known = sorted(section.model_fields)
+            known = context.get("known") or sorted(section.model_fields)  # a data set brings its own
             return f"{where}: no such key.{suggestion(keys[-1], known) or ' Known here: ' + ', '.join(known) + '.'}"
         case "union_tag_not_found":
             return f"{where}.{_discriminator(context)}: is needed, because the other keys depend on it."

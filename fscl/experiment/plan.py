@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fscl.data.catalogue import find_data_set
 from fscl.data.pool import ClassPool
-from fscl.data.sets import FSCIL
-from fscl.data.stream import Stream, listed_stream, sample_stream
+from fscl.data.stream import Stream
 from fscl.experiment.config import Config
 from fscl.rng import generator
 
@@ -64,7 +64,6 @@ def plan_cells(config: Config) -> list[Cell]:
 
 def sample_streams(config: Config, pool: ClassPool) -> tuple[Stream, ...]:
     """The sequences of an experiment; each depends on the seed and its number alone."""
-    if config.data.name == FSCIL:
-        return (listed_stream(pool, config.stream),)  # published, and one
-    numbers = range(config.run.n_sequences)
-    return tuple(sample_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers)
+    data_set, numbers = find_data_set(config.data.name), range(config.run.n_sequences)
+    drawn = (data_set.draw_stream(pool, config.stream, generator(config.seed, "stream", number)) for number in numbers)
+    return tuple(drawn)

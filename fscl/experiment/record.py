@@ -294,7 +294,8 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
     old, new = dict(_flat("", before)), dict(_flat("", now))
-    for key in sorted(old.keys() | new.keys()):
+    # first what both have: a name that changed says more than the keys that came with it
+    for key in sorted(old.keys() | new.keys(), key=lambda key: (key not in old or key not in new, key)):
         package = key.removeprefix("versions.")
         if key.startswith("versions.") and package not in MUST_NOT_MIX:
             continue

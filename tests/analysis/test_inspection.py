@@ -26,6 +26,7 @@ from torch import Tensor
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.registry import make_learner
 from fscl.continual.regularisers import CONSTANT_GATE
+from fscl.data.catalogue import load_splits
 from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.sets import load_splits
 from fscl.data.stream import Stream, StreamSpec, sample_stream

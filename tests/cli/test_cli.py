@@ -11,6 +11,7 @@ import pytest
 
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
+from tests.data.birds import birds, written
 from tests.data.test_cub import birds, written
 from tests.experiment.tiny import TINY, toml
 

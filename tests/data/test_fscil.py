@@ -12,7 +12,7 @@ from PIL import Image
 
 from fscl.data.fscil import read_fscil
 from fscl.data.imagenet_classes import MINI_IMAGENET
-from fscl.data.mini_fscil import load_mini_fscil
+from fscl.data.sets.mini_fscil import load_mini_fscil
 from fscl.data.stream import StreamSpec, listed_stream
 from fscl.errors import ConfigError, DataError
 from fscl.experiment.base import refuse_leak

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fscl.cli import main
-from fscl.data.glyphs import load_glyphs
+from fscl.data.sets.glyphs import load_glyphs
 from tests.conftest import ROOT, real_path
 
 PAGE = (ROOT / "docs" / "teach-your-own.md").read_text()

@@ -53,7 +53,7 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "settings.tsc.strenght: no such key. Did you mean 'strength'?",
         "settings.tsc.slow_rate: input should be less than or equal to 1",
         "method 'prototypes' has no settings",
-        "data.name: input should be 'glyphs', 'omniglot', 'mini-imagenet', 'mini-fscil', 'mini-imagenet-star', 'cub',",
+        "data.name: no data set named 'omniglto'. Did you mean 'omniglot'? Known: cub, folder, glyphs, mini-fscil, ",
         "settings.all.strength: input should be a finite number",
         "settings.all.betas.1: input should be less than 1",
         "settings.fsw.embedding_steps: input should be greater than or equal to 0",
@@ -151,12 +151,36 @@ def test_new_instances_are_learned_without_replay_unless_it_is_asked_for():
 
 def test_settings_that_would_have_no_effect_are_refused():
     assert "has no effect" in problems({"base": {"use": "x", "train": {"steps": 3}}})[0]
-    said = "split belongs to the data set 'omniglot' or 'cub', but the name is 'glyphs'"
-    assert said in problems({"data": {"name": "glyphs", "split": "paper"}})[0]
-    said = "cub has no split 'paper'; it has fscl, fscl-not-imagenet, few-shot"
-    assert said in problems({"data": {"name": "cub", "split": "paper"}})[0]
     assert "names a method twice" in problems({"run": {"methods": ["tsc", "tsc"]}})[0]
-    assert "needs path" in problems({"data": {"name": "folder"}})[0]
+
+
+def test_a_data_set_takes_its_own_keys_alone():
+    assert problems({"data": {"name": "glyphs", "split": "paper"}}) == [
+        "  - data.split: no such key. Known here: image_size, name."
+    ]
+    assert problems({"data": {"name": "cub", "spilt": "few-shot", "image_size": 8}}) == [
+        "  - data.image_size: input should be greater than or equal to 16",
+        "  - data.spilt: no such key. Did you mean 'split'?",
+    ]
+    assert problems({"base_data": {"name": "tiered-imagenet", "channels": 3}}) == [
+        "  - base_data.channels: no such key. Known here: image_size, images_per_class, name, path."
+    ]
+    assert problems({"data": {"name": "cub", "split": "few-shots"}}) == [
+        "  - data.split: input should be 'fscl', 'fscl-not-imagenet' or 'few-shot'. Did you mean 'few-shot'?"
+    ]
+    assert problems({"data": {"name": "folder"}}) == [
+        "  - data.path: is needed: a folder with one sub-folder a class, or with train/val/test"
+    ]
+    assert "data: " in problems({"data": "omniglot"})[0]
+
+
+def test_the_record_has_every_option_of_the_data_set_and_no_others():
+    config = make_config({"data": {"name": "omniglot"}, "base_data": {"name": "cub", "path": "birds"}})
+    content = config.resolved()
+    assert content["data"] == {"name": "omniglot", "image_size": 32, "split": "paper"}
+    assert content["base_data"] == {"name": "cub", "image_size": 64, "path": "birds", "split": "fscl"}
+    again = Config.model_validate(content)
+    assert (again.data, again.base_data) == (config.data, config.base_data)
 
 
 def test_a_variant_is_a_method_under_a_name_of_its_own():
@@ -241,7 +265,7 @@ def test_a_misspelt_key_of_a_section_that_may_be_left_out_is_named(section: str)
 
 def test_natural_images_are_64_pixels_wide_unless_told_and_the_others_32():
     sizes = {
-        name: make_config({"data": {"name": name, "path": "x" if name == "folder" else None}}).data.image_size
+        name: make_config({"data": {"name": name, **({"path": "x"} if name == "folder" else {})}}).data.image_size
         for name in ("glyphs", "omniglot", "folder", "mini-imagenet", "cub", "tiered-imagenet")
     }
     assert sizes == dict(zip(sizes, [32, 32, 32, 64, 64, 64], strict=True))

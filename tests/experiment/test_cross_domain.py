@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fscl.data.catalogue import recorded, share_names
 from fscl.data.imagenet_classes import MINI_IMAGENET, TIERED_IMAGENET
 from fscl.data.pool import ClassPool, Splits
-from fscl.data.sets import DataSpec, share_names
+from fscl.data.sets.cub import CUB
 from fscl.data.stream import Stream
 from fscl.errors import ConfigError, OtherRun
 from fscl.experiment.base import check_base_side, refuse_leak, refuse_other_base_side, train_base
@@ -91,7 +92,7 @@ def test_the_report_lists_both_sets_and_no_path_of_the_machine(run: RunRecord, p
 def test_a_configuration_without_the_section_is_what_it_was_before():
     content = tiny().resolved()
     assert "base_data" not in content
-    assert list(content["data"]) == ["name", "image_size", "split", "path", "channels", "bad_files"]
+    assert content["data"] == {"name": "glyphs", "image_size": 32}
 
 
 def test_base_data_that_would_have_no_effect_is_refused():
@@ -138,7 +139,7 @@ def test_a_base_remembers_the_classes_of_another_set_that_its_training_started_f
     stream, rest = named(("bird-1", "bird-2", "bird-3")), noise_pool(75, 30)
     splits = Splits(*(rest.subset(range(start, start + 25)) for start in (0, 25, 50)))
     first, about = train_base(tiny(), splits, tmp_path / "a", Reporter(quiet=True))
-    about |= {"data": DataSpec(name="cub").model_dump(), "train_classes": ["bird-2"]}
+    about |= {"data": recorded(CUB.Options()), "train_classes": ["bird-2"]}
     first.network.save(tmp_path / "first.safetensors", about)
     config = tiny(
         data={"name": "cub"}, base_data={"name": "mini-imagenet"}, base__start=str(tmp_path / "first.safetensors")

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fscl.data.catalogue import load_splits
 from fscl.data.episode import Episode
 from fscl.data.pool import Splits
-from fscl.data.sets import load_splits
 from fscl.errors import ConfigError, DataError, Divergence, Interrupted, RunError, StorageError
 from fscl.experiment.base import train_and_test
 from fscl.experiment.config import load_config

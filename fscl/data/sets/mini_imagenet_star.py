@@ -10,11 +10,15 @@ taken unless told, the first by name.
 
 import re
 from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from fscl.data.dataset import Progress, Tell
 from fscl.data.imagenet_classes import MINI_IMAGENET
-from fscl.data.photos import PHOTO_SIZE, PhotoSet, Progress
+from fscl.data.photos import PHOTO_SIZE, ImageNetSet
 from fscl.data.pool import Splits, split_classes
-from fscl.data.tiered_imagenet import IMAGENET_FOLDERS, IMAGES_PER_CLASS, load_class_folders
+from fscl.data.sets.tiered_imagenet import IMAGENET_FOLDERS, IMAGES_PER_CLASS, load_class_folders
 from fscl.errors import DataError
 
 N_CLASSES = 1000  # of the ILSVRC training images
@@ -22,14 +26,35 @@ CHOOSE_EVERY = 10  # of the classes that are not miniImageNet's, one in so many 
 _WORDNET = re.compile(r"n\d{8}")
 _MINI = [name for names in MINI_IMAGENET.values() for name in names]
 
-STAR = PhotoSet(
-    name="mini-imagenet-star",
-    title="miniImageNet*",
-    folders=IMAGENET_FOLDERS,
-    archives=(),
-    parts=(("train",), (_MINI[0],)),
-    layouts="a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,",
-)
+
+class MiniImageNetStar(ImageNetSet):
+    """miniImageNet*."""
+
+    name = "mini-imagenet-star"
+    summary = (
+        "miniImageNet*: its 100 classes, after a base of ImageNet's other 900, from your copy of ImageNet; in colour."
+    )
+    title = "miniImageNet*"
+    folders = IMAGENET_FOLDERS
+    parts = (("train",), (_MINI[0],))
+    layouts = "a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,"
+
+    class Options(ImageNetSet.Options):
+        """At most `images_per_class` are taken, the first by name."""
+
+        name: Literal["mini-imagenet-star"] = "mini-imagenet-star"
+        images_per_class: int = Field(default=IMAGES_PER_CLASS, ge=1)
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_mini_imagenet_star(
+            image_size=options.image_size,
+            images_per_class=options.images_per_class,
+            path=options.path,
+            progress=progress,
+        )
+
+
+STAR = MiniImageNetStar()
 
 
 def load_mini_imagenet_star(

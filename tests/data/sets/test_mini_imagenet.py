@@ -14,7 +14,7 @@ from PIL import Image
 from fscl.data.archive import fingerprint, open_files
 from fscl.data.imagenet_classes import MINI_IMAGENET
 from fscl.data.limits import PHOTOS
-from fscl.data.mini_imagenet import MINI, _classes, load_mini_imagenet
+from fscl.data.sets.mini_imagenet import MINI, _classes, load_mini_imagenet
 from fscl.errors import DataError
 from tests.conftest import jpeg, real_path
 
@@ -95,7 +95,7 @@ def test_the_real_archive_has_every_class_with_as_many_images(empty_cache: Path)
         picture = Image.open(io.BytesIO(files[classes[FIRST][0]]()))
         assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (64, 64))
     assert tuple(classes) == sum(MINI_IMAGENET.values(), ())
-    assert MINI.find(archive.parent.parent) == archive
+    assert MINI.locate(archive.parent.parent) == archive
     with pytest.raises(Stopped):
         load_mini_imagenet(path=archive, progress=stop)
     assert not empty_cache.exists()
@@ -156,9 +156,9 @@ def test_the_set_is_found_by_its_names_in_the_data_folder(
         load_mini_imagenet()
     (tmp_path / "data").mkdir()
     packed(folders, tmp_path / "data" / "mini-imagenet-small.tar")
-    assert MINI.find() == tmp_path / "data" / "mini-imagenet-small.tar"
+    assert MINI.locate() == tmp_path / "data" / "mini-imagenet-small.tar"
     shutil.copytree(folders, tmp_path / "data" / "mini-imagenet")
-    assert MINI.find() == tmp_path / "data" / "mini-imagenet"
+    assert MINI.locate() == tmp_path / "data" / "mini-imagenet"
 
 
 def test_the_folder_may_be_the_one_that_we_are_in(folders: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,40 +10,11 @@ import pytest
 from PIL import Image
 
 from fscl.data.archive import fingerprint, open_files
-from fscl.data.cub import CUB, _classes, _in_imagenet, load_cub
 from fscl.data.limits import PHOTOS
+from fscl.data.sets.cub import CUB, _classes, _in_imagenet, load_cub
 from fscl.errors import DataError, UnknownName
 from tests.conftest import jpeg, real_path
-
-NAMES = [f"{number:03d}.Bird_{number}" for number in range(1, 201)]
-
-
-def colour(number: int) -> tuple[int, int, int]:
-    return number, 255 - number, 60
-
-
-def birds() -> dict[str, bytes]:
-    """The files of a small copy: 200 classes with one or two pictures, each class of its own colour."""
-    pictures = {
-        f"{name}/Bird_{image}.jpg": jpeg(colour(number))
-        for number, name in enumerate(NAMES)
-        for image in range(1 + number % 2)
-    }
-    lists = {
-        "classes.txt": [f"{number} {name}" for number, name in enumerate(NAMES, start=1)],
-        "images.txt": [f"{number} {name}" for number, name in enumerate(pictures, start=1)],
-        "bounding_boxes.txt": ["1 60.0 27.0 325.0 304.0"],
-    }
-    files = {name: "\n".join([*lines, ""]).encode() for name, lines in lists.items()}
-    return files | {f"images/{name}": content for name, content in pictures.items()}
-
-
-def written(folder: Path, files: dict[str, bytes]) -> Path:
-    for name, content in files.items():
-        path = folder / "CUB_200_2011" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder / "CUB_200_2011"
+from tests.data.birds import NAMES, birds, colour, written
 
 
 def packed(archive: Path, files: dict[str, bytes]) -> Path:
@@ -70,7 +41,7 @@ def test_the_real_archive_has_200_classes_and_11788_images(empty_cache: Path):
     counts = [len(images) for images in classes.values()]
     assert (min(counts), max(counts)) == (41, 60)
     assert list(classes)[:2] == ["001.Black_footed_Albatross", "002.Laysan_Albatross"]
-    assert CUB.find(archive.parent.parent) == archive
+    assert CUB.locate(archive.parent.parent) == archive
 
 
 def test_the_43_photographs_that_are_in_imagenet_can_be_left_out(empty_cache: Path, tmp_path: Path):
@@ -121,9 +92,9 @@ def test_the_set_is_found_by_its_names(empty_cache: Path, tmp_path: Path, monkey
     with pytest.raises(DataError, match=r"CUB-200-2011 was not found in .*Put the folder CUB_200_2011/ or the archive"):
         load_cub()
     archive = packed(tmp_path / "CUB_200_2011.tgz", {})
-    assert CUB.find() == archive
+    assert CUB.locate() == archive
     folder = written(tmp_path, birds())
-    assert CUB.find() == folder
+    assert CUB.locate() == folder
 
 
 # ---- what is refused ----

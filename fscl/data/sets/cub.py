@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
+from fscl.data.dataset import Progress, Tell
 from fscl.data.images import check_shape
 from fscl.data.limits import Files
-from fscl.data.photos import PHOTO_SIZE, Classes, PhotoSet, Progress, load_photos, read_text, visible_images
+from fscl.data.photos import PHOTO_SIZE, Classes, PhotoSet, load_photos, read_text, visible_images
 from fscl.data.pool import Splits, split_classes
 from fscl.errors import DataError, unknown_name
 
@@ -41,14 +42,30 @@ IN_IMAGENET = {  # the photographs <kind>_<number>.jpg
     "Ruby_Throated_Hummingbird": "0040_57982 0090_57411",
 }
 
-CUB = PhotoSet(
-    name="cub",
-    title="CUB-200-2011",
-    folders=("CUB_200_2011", "cub", "CUB", "cub/CUB_200_2011", "CUB/CUB_200_2011"),
-    archives=("cub_200_2011", "cub-200-2011"),
-    parts=(("images", "classes.txt", "images.txt"),),
-    layouts="the folder CUB_200_2011/ or the archive CUB_200_2011.tgz",
-)
+
+class Cub(PhotoSet):
+    """CUB-200-2011."""
+
+    name = "cub"
+    summary = "CUB-200-2011: 11,788 photographs of 200 kinds of birds (Wah et al. 2011); in colour."
+    title = "CUB-200-2011"
+    folders = ("CUB_200_2011", "cub", "CUB", "cub/CUB_200_2011", "CUB/CUB_200_2011")
+    archives = ("cub_200_2011", "cub-200-2011")
+    parts = (("images", "classes.txt", "images.txt"),)
+    layouts = "the folder CUB_200_2011/ or the archive CUB_200_2011.tgz"
+    in_imagenet = "birds too, some of CUB's kinds and a few of its photographs among them"
+
+    class Options(PhotoSet.Options):
+        """`split` is `fscl`, `fscl-not-imagenet` or `few-shot`; see the module."""
+
+        name: Literal["cub"] = "cub"
+        split: CubSplit = "fscl"
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_cub(split=options.split, image_size=options.image_size, path=options.path, progress=progress)
+
+
+CUB = Cub()
 
 
 def load_cub(

@@ -12,11 +12,15 @@ in all): at 64×64 pixels those would take over 9 GB of memory.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from fscl.data.dataset import Progress, Tell
 from fscl.data.imagenet_classes import TIERED_IMAGENET
 from fscl.data.images import check_shape
 from fscl.data.limits import Files
-from fscl.data.photos import PHOTO_SIZE, Classes, PhotoSet, Progress, load_photos, visible_images
+from fscl.data.photos import PHOTO_SIZE, Classes, ImageNetSet, PhotoSet, load_photos, visible_images
 from fscl.data.pool import ClassPool, Splits, split_classes
 from fscl.errors import DataError, MisuseError
 
@@ -24,14 +28,36 @@ IMAGES_PER_CLASS = 300
 IMAGENET_FOLDERS = ("imagenet", "ImageNet", "ILSVRC2012", "ilsvrc")
 _SHORT = {"train": "train", "validation": "val", "test": "test"}
 
-TIERED = PhotoSet(
-    name="tiered-imagenet",
-    title="tieredImageNet",
-    folders=("tiered-imagenet", "tieredImageNet", "tiered_imagenet", *IMAGENET_FOLDERS),
-    archives=(),
-    parts=(("train",), (TIERED_IMAGENET["train"][0],)),
-    layouts="a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,",
-)
+
+class TieredImageNet(ImageNetSet):
+    """tieredImageNet."""
+
+    name = "tiered-imagenet"
+    summary = (
+        "608 classes of ImageNet in 34 super-classes, 351/97/160 (Ren et al. 2018), "
+        "from your copy of ImageNet; in colour."
+    )
+    title = "tieredImageNet"
+    folders = ("tiered-imagenet", "tieredImageNet", "tiered_imagenet", *IMAGENET_FOLDERS)
+    parts = (("train",), (TIERED_IMAGENET["train"][0],))
+    layouts = "a folder imagenet/ with the ILSVRC training images unpacked, train/<class>/*.JPEG,"
+
+    class Options(ImageNetSet.Options):
+        """At most `images_per_class` are taken, the first by name."""
+
+        name: Literal["tiered-imagenet"] = "tiered-imagenet"
+        images_per_class: int = Field(default=IMAGES_PER_CLASS, ge=1)
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_tiered_imagenet(
+            image_size=options.image_size,
+            images_per_class=options.images_per_class,
+            path=options.path,
+            progress=progress,
+        )
+
+
+TIERED = TieredImageNet()
 
 
 def load_tiered_imagenet(

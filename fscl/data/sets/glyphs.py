@@ -1,20 +1,22 @@
 """Glyphs: handwritten-looking characters of invented alphabets, drawn by a small generative model. Nothing is downloaded.
 
 They stand in for Omniglot where nothing may be downloaded; no data of Omniglot is in them. How they are drawn is in
-`handwriting.py`.
+`fscl.data.handwriting`.
 
 Everything is named by alphabet, character and hand, so a smaller set is the beginning of a larger one of the same seed.
 """
 
 import itertools
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from fscl.data.dataset import DataSet, Progress, Tell
 from fscl.data.handwriting import draw_alphabet
 from fscl.data.pool import ClassPool, Splits, split_classes
 from fscl.errors import DataError, StorageError
@@ -33,7 +35,27 @@ _LIMITS = {
     "seed": (0, 2**63 - 1),
 }
 
-Progress = Callable[[int, int], None]
+
+class Glyphs(DataSet):
+    """Invented characters."""
+
+    name = "glyphs"
+    summary = "1,200 invented characters of 40 alphabets, 20 drawings each; made on the spot, nothing to download."
+
+    class Options(DataSet.Options):
+        """Nothing of its own."""
+
+        name: Literal["glyphs"] = "glyphs"
+        image_size: int = Field(default=32, ge=_LIMITS["image_size"][0], le=_LIMITS["image_size"][1])
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_glyphs(image_size=options.image_size, progress=progress)
+
+    def find(self) -> str | None:
+        return "made on the spot"
+
+
+GLYPHS = Glyphs()
 
 
 def load_glyphs(*, image_size: int = 32, seed: int = 0, progress: Progress | None = None) -> Splits:

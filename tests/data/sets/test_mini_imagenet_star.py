@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fscl.data.imagenet_classes import MINI_IMAGENET
-from fscl.data.mini_imagenet_star import STAR, load_mini_imagenet_star
+from fscl.data.sets.mini_imagenet_star import STAR, load_mini_imagenet_star
 from fscl.errors import DataError
 from fscl.experiment.base import refuse_leak
 from fscl.experiment.config import make_config
@@ -33,7 +33,7 @@ def test_all_of_miniimagenet_is_to_test_on_and_the_others_train_and_choose(
     imagenet: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FSCL_DATA", str(imagenet.parent))
-    assert STAR.find() == imagenet
+    assert STAR.locate() == imagenet
     splits = load_mini_imagenet_star(image_size=16, images_per_class=1)
     assert splits.test.class_names == tuple(MINI)
     assert set(splits.test.counts) == {1}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fscl.data.imagenet_classes import MINI_IMAGENET, N_SUPER_CLASSES, TIERED_IMAGENET
-from fscl.data.tiered_imagenet import TIERED, load_tiered_imagenet
+from fscl.data.sets.tiered_imagenet import TIERED, load_tiered_imagenet
 from fscl.errors import DataError, MisuseError
 from tests.conftest import jpeg
 
@@ -38,7 +38,7 @@ def test_the_lists_are_those_published():
 
 def test_the_classes_are_picked_out_of_imagenet(imagenet: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FSCL_DATA", str(imagenet.parent))
-    assert TIERED.find() == imagenet
+    assert TIERED.locate() == imagenet
     splits = load_tiered_imagenet()
     assert tuple(pool.class_names for pool in (splits.train, splits.validation, splits.test)) == tuple(
         TIERED_IMAGENET.values()

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 import torch
 
 from fscl.data.archive import fingerprint, open_files
+from fscl.data.dataset import DataSet, Progress, Tell
 from fscl.data.download import data_folders
 from fscl.data.download import download as fetch_file
 from fscl.data.images import check_shape, read_image
@@ -29,7 +30,6 @@ from fscl.rng import generator
 from fscl.storage import cache_folder, digest, load_tensors, save_tensors
 
 OmniglotSplit = Literal["paper", "official", "vinyals"]
-Progress = Callable[[int, int], None]
 _Drawing = tuple[str, Callable[[], bytes]]
 
 N_DRAWINGS = 20
@@ -52,6 +52,35 @@ _PARTS = (
     _Part("images_background", 964, "68d2efa1b9178cc56df9314c21c6e718"),
     _Part("images_evaluation", 659, "6b91aef0f799c5bb55b94e3f2daec811"),
 )
+
+
+class Omniglot(DataSet):
+    """Omniglot."""
+
+    name = "omniglot"
+    summary = "1,623 handwritten characters of 50 alphabets, 20 drawings each (Lake et al. 2015)."
+
+    class Options(DataSet.Options):
+        """`split` is `paper`, `official` or `vinyals`; see the module."""
+
+        name: Literal["omniglot"] = "omniglot"
+        split: OmniglotSplit = "paper"
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_omniglot(split=options.split, image_size=options.image_size, progress=progress)
+
+    def find(self) -> str | None:
+        place = find_omniglot()
+        return None if place is None else str(place)
+
+    def fetch(self) -> Path:
+        return fetch_omniglot()
+
+    def how_to_get(self) -> str:
+        return "`fscl data fetch omniglot` gets it, or set FSCL_DATA to a folder that holds it"
+
+
+OMNIGLOT = Omniglot()
 
 
 def load_omniglot(

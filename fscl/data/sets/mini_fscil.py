@@ -7,19 +7,45 @@ base is chosen on the test images of the sessions to come; not so here.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from fscl.data.dataset import Progress, Tell
 from fscl.data.fscil import FscilLists, read_fscil
 from fscl.data.images import check_shape
 from fscl.data.limits import Files
-from fscl.data.mini_imagenet import MINI
-from fscl.data.photos import PHOTO_SIZE, Progress, load_photos, visible_images
+from fscl.data.photos import PHOTO_SIZE, ImageNetSet, load_photos, visible_images
 from fscl.data.pool import ClassPool, Splits
+from fscl.data.sets.mini_imagenet import MINI
+from fscl.data.stream import Stream, StreamSpec, listed_stream
 from fscl.errors import DataError
 
 HELD_OUT = 10  # one image in so many of a base class
 HELD_OUT_NAME = "{} (held out)"
+
+
+class MiniFscil(ImageNetSet):
+    """miniImageNet, wherever that is, with the one stream of sessions that Tao et al. published."""
+
+    name = "mini-fscil"
+    summary = "miniImageNet for few-shot class-incremental learning: 60 base classes, then 8 times 5 (Tao et al. 2020)."
+    title, folders, archives, parts, layouts = MINI.title, MINI.folders, MINI.archives, MINI.parts, MINI.layouts
+    published_stream = True
+
+    class Options(ImageNetSet.Options):
+        """Nothing of its own."""
+
+        name: Literal["mini-fscil"] = "mini-fscil"
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_mini_fscil(image_size=options.image_size, path=options.path, progress=progress)
+
+    def draw_stream(self, pool: ClassPool, spec: StreamSpec, generator: torch.Generator) -> Stream:
+        return listed_stream(pool, spec)  # the pool has it in order; nothing is drawn
+
+
+FSCIL = MiniFscil()
 
 
 def load_mini_fscil(

@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fscl.data import omniglot
 from fscl.data.archive import open_files
-from fscl.data.omniglot import fetch_omniglot, find_omniglot, load_omniglot
 from fscl.data.pool import ClassPool, Splits, with_rotations
+from fscl.data.sets import omniglot
+from fscl.data.sets.omniglot import fetch_omniglot, find_omniglot, load_omniglot
 from fscl.errors import DataError, MisuseError, UnknownName
 
 ARCHIVES = ("images_background.zip", "images_evaluation.zip")

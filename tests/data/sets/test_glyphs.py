@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fscl.data import glyphs
-from fscl.data.glyphs import load_glyphs, make_glyphs
 from fscl.data.pool import ClassPool, Splits
+from fscl.data.sets import glyphs
+from fscl.data.sets.glyphs import load_glyphs, make_glyphs
 from fscl.errors import DataError
 from fscl.rng import generator
 

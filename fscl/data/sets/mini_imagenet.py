@@ -14,26 +14,44 @@ import csv
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from fscl.data.dataset import Progress, Tell
 from fscl.data.imagenet_classes import MINI_IMAGENET
 from fscl.data.images import check_shape
 from fscl.data.limits import Files
-from fscl.data.photos import PHOTO_SIZE, Classes, PhotoSet, Progress, load_photos, read_text, visible_images
+from fscl.data.photos import PHOTO_SIZE, Classes, ImageNetSet, load_photos, read_text, visible_images
 from fscl.data.pool import SplitName, Splits, split_classes
 from fscl.errors import DataError
 
 _FOLDERS: dict[str, SplitName] = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 _LISTS: dict[str, SplitName] = {"train.csv": "train", "val.csv": "validation", "test.csv": "test"}
 
-MINI = PhotoSet(
-    name="mini-imagenet",
-    title="miniImageNet",
-    folders=("mini-imagenet", "miniimagenet", "miniImageNet", "miniImagenet", "mini_imagenet", "mini"),
-    archives=("mini-imagenet", "miniimagenet", "mini_imagenet"),
-    parts=(("images", *_LISTS), ("train", "val", "test"), ("train", "validation", "test")),
-    layouts="a folder mini-imagenet/ with images/ and train.csv, val.csv, test.csv, or with train/, val/ and test/, or an "
-    "archive of either (mini-imagenet.zip, .tar or .tgz)",
-)
+
+class MiniImageNet(ImageNetSet):
+    """miniImageNet."""
+
+    name = "mini-imagenet"
+    summary = "100 classes of ImageNet, 64/16/20 by Ravi and Larochelle (2017); in colour."
+    title = "miniImageNet"
+    folders = ("mini-imagenet", "miniimagenet", "miniImageNet", "miniImagenet", "mini_imagenet", "mini")
+    archives = ("mini-imagenet", "miniimagenet", "mini_imagenet")
+    parts = (("images", *_LISTS), ("train", "val", "test"), ("train", "validation", "test"))
+    layouts = (
+        "a folder mini-imagenet/ with images/ and train.csv, val.csv, test.csv, or with train/, val/ and test/, or an "
+        "archive of either (mini-imagenet.zip, .tar or .tgz)"
+    )
+
+    class Options(ImageNetSet.Options):
+        """Nothing of its own."""
+
+        name: Literal["mini-imagenet"] = "mini-imagenet"
+
+    def load(self, options: Options, progress: Progress | None = None, tell: Tell | None = None) -> Splits:
+        return load_mini_imagenet(image_size=options.image_size, path=options.path, progress=progress)
+
+
+MINI = MiniImageNet()
 
 
 def load_mini_imagenet(
