@@ -11,7 +11,7 @@ from fscl.evaluation.inspection import Inspector, InspectSpec, fisher_over_episo
 from torch import Tensor
 
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.registry import make_learner
+from fscl.continual.registry import make_learner, methods
 from fscl.data.augment import Variation, varied
 from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool, Examples, split_classes
@@ -38,13 +38,13 @@ from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
 from tests.cli.test_cli import fscl
 from tests.conftest import noise_pool
+from tests.continual.test_contract import quick
 from tests.experiment.tiny import TINY, tiny, toml
 from tests.pretend import Mixed, Pretend, pretended
 
 POOL = noise_pool(n_classes=12, n_images=8)
 STREAM = sample_stream(POOL, StreamSpec(n_tasks=2, n_way=2, n_shot=2, n_query=3), generator(0, "stream"))
 SPLITS = split_classes(noise_pool(), train=range(10), validation=range(10, 15), test=range(15, 20))
-GENERATOR = {"width": 16, "latent": 4, "steps": 1, "critic_steps": 1, "images_per_class": 1, "batch_size": 2}
 PLAN = TrainSpec(
     steps=2,
     n_way=3,
@@ -68,8 +68,9 @@ def base(norm: str = "batch", channels: int = 1, **shape: object) -> Network:
 
 
 def learner_of(method: str, network: Network, **settings: object) -> ContinualLearner:
-    given = {"steps": 3, "embedding_steps": 2, "views": 2, "generator": GENERATOR, **settings}
-    return make_learner(method, network, seed=0, settings=given if METHODS[method].settings is not None else None)
+    return make_learner(
+        method, network, seed=0, settings=quick(method, embedding_steps=2, views=2, steps=3, **settings)
+    )
 
 
 def same(there: Tensor, here: Tensor) -> None:
@@ -79,7 +80,7 @@ def same(there: Tensor, here: Tensor) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods())
 def test_every_method_learns_and_answers_on_the_device_as_it_does_on_the_cpu(method: str, device: str):
     network, asked = base(), POOL.images[:6]
     here = learner_of(method, network)
@@ -95,7 +96,7 @@ def test_every_method_learns_and_answers_on_the_device_as_it_does_on_the_cpu(met
         assert there.stored_bytes() == here.stored_bytes()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods())
 def test_what_was_learned_on_a_device_is_saved_for_any_device(method: str, tmp_path: Path):
     network, asked = base(), POOL.images[:6]
     with pretended("mps") as place:
@@ -117,18 +118,18 @@ def test_what_was_learned_on_a_device_is_saved_for_any_device(method: str, tmp_p
     same(expected, home.predict(asked))
 
 
-DIALS = {
+SETTINGS = {
     "batches of classes": ("replay", {"batch_size": 4}),
     "batches of a large task": ("tsc_gated", {"batch_size": 3}),
-    "a small memory": ("tsc", {"memory_per_class": 1}),
-    "a head that starts from means": ("replay", {"head_start": "means"}),
+    "a small memory": ("tsc", {"memory": {"kind": "bounded", "per_class": 1}}),
+    "a head that starts from means": ("replay", {"objective": {"head_start": "means"}}),
     "mirrored photographs": ("tsc", {"mirror": True}),
-    "a term for each task": ("ewc", {"accumulate": "each"}),
-    "all labels": ("ewc", {"fisher_labels": "all"}),
+    "a term for each task": ("ewc", {"regulariser": {"accumulate": "each"}}),
+    "all labels": ("ewc", {"regulariser": {"labels": "all"}}),
 }
 
 
-@pytest.mark.parametrize(("method", "settings"), DIALS.values(), ids=DIALS)
+@pytest.mark.parametrize(("method", "settings"), SETTINGS.values(), ids=SETTINGS)
 def test_settings_that_no_method_sets_keep_to_the_device_too(method: str, settings: dict[str, object]):
     network, answers = base("group"), []
     for device in ("cpu", "cuda"):
@@ -326,9 +327,9 @@ def test_devices_are_found_by_name():
             find_device("cuda")
 
 
-def test_the_record_names_device_and_autocast_unless_they_are_as_they_always_were():
-    assert not {"device", "autocast"} & tiny().resolved().keys()
-    assert not any("autocast" in settings for settings in tiny().resolved()["settings"].values())
+def test_the_record_names_device_and_autocast():
+    here = tiny().resolved()
+    assert (here["device"], here["autocast"], here["settings"]["tsc"]["autocast"]) == ("cpu", False, False)
     there = tiny(device="cuda", autocast=True).resolved()
     assert (there["device"], there["autocast"]) == ("cuda", True)
     assert there["settings"]["tsc"]["autocast"]

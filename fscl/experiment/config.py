@@ -6,6 +6,7 @@ Defaults < file < `key=value` overrides. A misspelt key or name is answered with
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -189,11 +190,6 @@ class Config(_Section):
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
         content = self.model_dump(mode="json", exclude={"settings"})
-        if self.base_data is None:
-            del content["base_data"]  # as in runs from before there was such a key
-        for key in ("device", "autocast"):
-            if content[key] == type(self).model_fields[key].default:
-                del content[key]  # likewise
         if self.base.use is not None:
             content["base"] = {"use": self.base.use}
         content["settings"] = {method: self.settings_of(method).model_dump(mode="json") for method in self.run.methods}
@@ -287,6 +283,7 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
         config = Config.model_validate(content)
     except ValidationError as error:
         problems = [explain(problem, Config) for problem in error.errors()]
+        problems += problems_with(_known_sections(content), RunConfig().methods, RunConditions())
     else:
         problems = list(problems_with(config.settings, config.run.methods, config.conditions))
         problems += problems_with_observers(config.observe, config.stream.n_tasks)
@@ -295,6 +292,17 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
     problems = list(dict.fromkeys(problems))
     count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
     raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems))
+
+
+def _known_sections(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The settings that can be checked although something else is wrong: those of methods that there are."""
+    sections = content.get("settings")
+    given = sections if isinstance(sections, Mapping) else {}
+    known = {}
+    for name, values in given.items():
+        with suppress(ValueError):
+            known[_known_section(name)] = values
+    return {name: values for name, values in known.items() if isinstance(values, Mapping)}
 
 
 def _read(name_or_path: str) -> tuple[str, str]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fscl.continual.registry import methods
 from fscl.meta.shipped import shipped_bases
 from tests.conftest import ROOT
 from tests.data.birds import birds, written
-from tests.data.test_cub import birds, written
 from tests.experiment.tiny import TINY, toml
 
 
@@ -44,7 +44,7 @@ def test_help_answers_at_once_and_imports_neither_torch_nor_scikit_learn():
 
 
 def test_methods_and_show_know_the_whole_table():
-    assert [line.split()[0] for line in fscl("methods").stdout.splitlines()] == list(METHODS)
+    assert [line.split()[0] for line in fscl("methods").stdout.splitlines()] == list(methods())
     shown = fscl("show", "tsc").stdout
     assert "slow_rate = 0.3" in shown
     assert "fscl.continual.consolidation" in shown

@@ -154,7 +154,11 @@ def test_a_run_with_a_base_session_tells_session_accuracy_average_and_drop(tmp_p
     """Class means on invented characters: the base session counts by its classes."""
     sessions = {"n_tasks": 3, "n_way": 2, "n_shot": 2, "n_query": 3, "base_way": 6, "base_shot": 5}
     run = {"run__methods": ["tsc", "prototypes"], "run__n_sequences": 2, "run__at_classes": [6, 8]}
-    config = tiny(stream=sessions, **run, settings={"all": {"steps": 2, "memory_per_class": 2, "batch_size": 12}})
+    config = tiny(
+        stream=sessions,
+        **run,
+        settings={"all": {"steps": 2, "memory": {"kind": "bounded", "per_class": 2}, "batch_size": 12}},
+    )
     record = run_experiment(config, tmp_path / "run", workers=1)
     table = table_of(record)
     rows = [record.cells()[Cell("prototypes", number)]["result"]["top1"] for number in range(2)]

@@ -1,12 +1,24 @@
 """Configuration: everything wrong at once, with the nearest right word."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fscl.continual.consolidation import Consolidation
+from fscl.continual.consolidation_settings import EARLY_STOP_LOSS
 from fscl.continual.generator import QUICK_GENERATOR
+from fscl.continual.memory import GeneratedImages
+from fscl.continual.registry import make_learner, methods
 from fscl.errors import ConfigError, MisuseError
-from fscl.experiment.config import QUICK_STOP_LOSS, Config, load_config, load_plan, make_config, shipped_configs
+from fscl.experiment.config import Config, load_config, load_plan, make_config, shipped_configs
+from fscl.testing import small_base
+
+
+def consolidation(config: Config, method: str) -> Consolidation.Settings:
+    settings = config.settings_of(method)
+    assert isinstance(settings, Consolidation.Settings)
+    return settings
 
 
 def problems(content: dict[str, object]) -> list[str]:
@@ -33,9 +45,9 @@ def test_all_errors_are_named_at_once_with_suggestions():
                 "network": {"backbone": "resnet18", "width": 4},
             },
             "settings": {
-                "tsc": {"strenght": 0.1, "slow_rate": 2},
+                "tsc": {"regulariser": {"strenght": 0.1}, "slow_rate": 2},
                 "prototypes": {"steps": 3},
-                "all": {"strength": float("inf"), "betas": [0.5, 2.0]},
+                "all": {"learning_rate": float("inf"), "betas": [0.5, 2.0]},
                 "fsw": {"embedding_steps": -5},
                 "al": {},
             },
@@ -50,14 +62,14 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "no method named 'jiont'. Did you mean 'joint'?",
         "inner_step: no such key. Did you mean 'inner_steps'?",
         "base.train.step: no such key. Did you mean 'steps'?",
-        "settings.tsc.strenght: no such key. Did you mean 'strength'?",
+        "settings.tsc.regulariser.strenght: no such key. Did you mean 'strength'?",
         "settings.tsc.slow_rate: input should be less than or equal to 1",
-        "method 'prototypes' has no settings",
+        "settings.prototypes.steps: no such key.",
         "data.name: no data set named 'omniglto'. Did you mean 'omniglot'? Known: cub, folder, glyphs, mini-fscil, ",
-        "settings.all.strength: input should be a finite number",
+        "settings.all.learning_rate: input should be a finite number",
         "settings.all.betas.1: input should be less than 1",
         "settings.fsw.embedding_steps: input should be greater than or equal to 0",
-        "settings.al: no method with settings named 'al'. Did you mean 'all'?",
+        "settings.al: no method named 'al'",
         "base.network: resnet18 needs a width of at least 8",
     ):
         assert part in text
@@ -72,21 +84,60 @@ def test_overrides_beat_the_file_and_the_file_beats_the_defaults(tmp_path: Path)
     assert (config.stream.n_way, config.stream.n_shot, config.stream.n_query) == (4, 2, 15)
     assert config.run.methods == ("head", "fsw")
     assert config.run.reference == "head"
-    settings = config.settings_of("head")
-    assert settings is not None
+    settings = consolidation(config, "head")
     assert (settings.steps, settings.embedding_steps) == (7, 0)
 
 
 def test_settings_of_a_method_beat_those_of_all_and_leave_the_table_alone():
-    config = make_config({"settings": {"all": {"steps": 50, "strength": 1.0}, "tsc": {"steps": 60}}})
-    tsc, joint = config.settings_of("tsc"), config.settings_of("joint")
-    assert tsc is not None
-    assert joint is not None
-    assert (tsc.steps, tsc.strength, tsc.regulariser) == (60, 1.0, "tagging")
-    assert (joint.steps, joint.slow_rate) == (50, 0.0)
-    assert METHODS["tsc"].settings is not None
-    assert METHODS["tsc"].settings.steps == 500
-    assert config.settings_of("prototypes") is None
+    config = make_config({"settings": {"all": {"steps": 50, "regulariser": {"strength": 1.0}}, "tsc": {"steps": 60}}})
+    tsc, joint = consolidation(config, "tsc"), consolidation(config, "joint")
+    assert (tsc.steps, tsc.regulariser.strength, tsc.regulariser.kind) == (60, 1.0, "tagging")
+    assert (joint.steps, joint.slow_rate, joint.regulariser.kind) == (50, 0.0, "none")
+    assert methods()["tsc"].settings_in_force().model_dump()["steps"] == 500
+    assert config.settings_of("prototypes").model_dump() == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        (
+            {"all": {"stepps": 5}},
+            "settings.all.stepps: no method of this run has such a setting. Did you mean 'steps'?",
+        ),
+        ({"all": {"regulariser": {"slope": 5}}}, "settings.all.regulariser.slope: no method of this run has such"),
+        ({"tsc": {"stepps": 5}}, "settings.tsc.stepps: no such key. Did you mean 'steps'?"),
+        ({"tsc@k=1": {"steps": 0}}, 'settings."tsc@k=1".steps: input should be greater than or equal to 1'),
+        ({"tsc": {"memory": "shot"}}, "settings.tsc.memory.kind: there is no 'shot'. Did you mean 'shots'?"),
+        ({"tsc": {"regulariser": {"gate_slop": 1}}}, "settings.tsc.regulariser.gate_slop: no such key. Did you mean"),
+        ({"joint": {"regulariser": {"strength": 1}}}, "settings.joint.regulariser.strength: no such key."),
+        ({"prototypes": {"steps": 3}}, "settings.prototypes.steps: no such key."),
+        ({"projection": {"n_projected": 0}}, "settings.projection.n_projected: input should be greater than"),
+    ],
+)
+def test_settings_that_a_method_does_not_have_are_refused_by_name(section: dict[str, Any], line: str):
+    (problem,) = problems({"settings": section})
+    assert problem.startswith(f"  - {line}")
+
+
+def test_a_value_that_is_set_counts_even_where_it_equals_a_default_that_the_method_overrides():
+    """Each of them is a default of the schema that the method's own settings differ from."""
+    given = {
+        "slow_rate": 0.01,
+        "embedding_steps": 100,
+        "stop_loss": 0.0,
+        "jitter": 0.0,
+        "views": 1,
+        "head_rate": "same",
+    }
+    config = make_config({"settings": {"tsc": {**given, "objective": "cross_entropy", "regulariser": "none"}}})
+    in_force = config.resolved()["settings"]["tsc"]
+    assert {key: in_force[key] for key in given} == given
+    assert (in_force["objective"]["kind"], in_force["regulariser"]) == ("cross_entropy", {"kind": "none"})
+    photographs = load_config("mini-5w5s", ["settings.tsc.mirror=false", "settings.tsc.statistics=replay"])
+    tsc = consolidation(photographs, "tsc")
+    assert (tsc.mirror, tsc.statistics) == (False, "replay")  # of settings.all they are true and "base"
+    learner = make_learner("tsc", small_base(), settings=photographs.settings_of("tsc"))
+    assert learner.settings == tsc
 
 
 def test_a_resolved_configuration_is_the_same_configuration():
@@ -140,13 +191,15 @@ def test_an_override_that_toml_cannot_read_is_taken_as_a_word_and_refused(value:
 
 
 def test_new_instances_are_learned_without_replay_unless_it_is_asked_for():
-    config = make_config({"stream": {"setting": "new_instance"}, "settings": {"head": {"memory_per_class": 3}}})
-    memory = {
-        method: settings.memory_per_class for method in METHODS if (settings := config.settings_of(method)) is not None
-    }
-    assert memory["tsc"] == memory["fsw"] == memory["sequential"] == 0
-    assert memory["joint"] == memory["replay"] == memory["naive"] == "all"
-    assert memory["head"] == 3
+    config = make_config(
+        {"stream": {"setting": "new_instance"}, "settings": {"head": {"memory": {"kind": "bounded", "per_class": 3}}}}
+    )
+    memory = {method: config.settings_of(method).model_dump().get("memory", {}).get("kind") for method in methods()}
+    assert memory["tsc"] == memory["fsw"] == memory["sequential"] == "none"
+    assert memory["joint"] == memory["replay"] == memory["naive"] == "shots"
+    assert memory["gr"] == "generated"
+    assert memory["head"] == "bounded"
+    assert memory["prototypes"] is None
 
 
 def test_settings_that_would_have_no_effect_are_refused():
@@ -190,40 +243,35 @@ def test_a_variant_is_a_method_under_a_name_of_its_own():
             "settings": {"all": {"steps": 50}, "fsw": {"slow_rate": 0.5}, "fsw@k=20": {"embedding_steps": 20}},
         }
     )
-    plain, variant = config.settings_of("fsw"), config.settings_of("fsw@k=20")
-    assert plain is not None
-    assert variant is not None
+    plain, variant = consolidation(config, "fsw"), consolidation(config, "fsw@k=20")
     assert (plain.embedding_steps, plain.slow_rate, plain.steps) == (100, 0.5, 50)
     assert (variant.embedding_steps, variant.slow_rate, variant.steps) == (20, 0.5, 50)
     assert Config.model_validate(config.resolved()).resolved() == config.resolved()
     assert "no method named 'fws'" in problems({"run": {"methods": ["fws@k=20"]}})[0]
     assert "needs a label of letters" in problems({"run": {"methods": ["tsc@a b"]}})[0]
-    assert "has no settings" in problems({"settings": {"prototypes@x": {"steps": 3}}})[0]
+    assert "no such key" in problems({"settings": {"prototypes@x": {"steps": 3}}})[0]
 
 
 def test_a_variant_can_be_set_in_quotes_on_the_command_line():
     overrides = ['run.methods=["fsw@beta=0.001"]', "run.reference=fsw", 'settings."fsw@beta=0.001".slow_rate=0.001']
-    settings = load_config("glyphs-quick", overrides).settings_of("fsw@beta=0.001")
-    assert settings is not None
+    settings = consolidation(load_config("glyphs-quick", overrides), "fsw@beta=0.001")
     assert settings.slow_rate == 0.001
 
 
-def test_setting_one_dial_of_the_generator_leaves_the_others():
-    config = load_config("glyphs-quick", ["settings.gr.generator.steps=7"])
-    settings = config.settings_of("gr")
-    assert settings is not None
-    assert settings.generator == QUICK_GENERATOR.model_copy(update={"steps": 7})
+def test_setting_one_value_of_the_generator_leaves_the_others():
+    config = load_config("glyphs-quick", ["settings.gr.memory.generator.steps=7"])
+    memory = consolidation(config, "gr").memory
+    assert isinstance(memory, GeneratedImages)
+    assert memory.generator == QUICK_GENERATOR.model_copy(update={"steps": 7})
 
 
 def test_a_quick_run_stops_at_convergence_and_the_record_says_so():
     quick, paper = (make_config({"run": {"preset": preset}}) for preset in ("quick", "paper"))
-    stops = {method: (quick.settings_of(method), paper.settings_of(method)) for method in ("joint", "tsc")}
+    stops = {method: (consolidation(quick, method), consolidation(paper, method)) for method in ("joint", "tsc")}
     for method, (hasty, patient) in stops.items():
-        assert hasty is not None
-        assert patient is not None
         assert (hasty.stop_loss == patient.stop_loss) == (method == "tsc")  # which has a stop of its own
     assert quick.resolved()["run"]["preset"] == "quick"
-    assert quick.resolved()["settings"]["joint"]["stop_loss"] == QUICK_STOP_LOSS
+    assert quick.resolved()["settings"]["joint"]["stop_loss"] == EARLY_STOP_LOSS
 
 
 def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):

@@ -17,6 +17,7 @@ from fscl.experiment.config import Config, load_config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
+from fscl.nets.trained import TrainedNetwork
 from fscl.report.commands import toml_listing
 from fscl.report.page import write_report
 from tests.conftest import noise_pool

@@ -27,12 +27,12 @@ SMALL = (
     "stream.n_query=1",
     "run.n_sequences=1",
     "settings.all.steps=2",
-    "settings.gr.generator.steps=1",
-    "settings.gr.generator.width=8",
-    "settings.gr.generator.images_per_class=2",
-    "settings.tsc_gr.generator.steps=1",
-    "settings.tsc_gr.generator.width=8",
-    "settings.tsc_gr.generator.images_per_class=2",
+    "settings.gr.memory.generator.steps=1",
+    "settings.gr.memory.generator.width=8",
+    "settings.gr.memory.generator.images_per_class=2",
+    "settings.tsc_gr.memory.generator.steps=1",
+    "settings.tsc_gr.memory.generator.width=8",
+    "settings.tsc_gr.memory.generator.images_per_class=2",
 )
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fscl.continual.settings import Dials
 
 from fscl.errors import OtherRun
 from fscl.evaluation.probe import ProbeSpec
@@ -20,7 +19,7 @@ def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
     finished: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     config = tiny(name="other", run__methods=["prototypes", "tsc", "replay"], run__n_sequences=4)
-    config = config.model_copy(update={"settings": {**config.settings, "replay": Dials(steps=7)}})
+    config = config.model_copy(update={"settings": {**config.settings, "replay": {"steps": 7}}})
     record = run_experiment(
         config, tmp_path / "more", executor="in-process", reporter=Reporter(quiet=False), reuse=[finished.folder]
     )
@@ -48,7 +47,10 @@ def test_a_method_of_another_name_serves_where_its_settings_are_the_same(tmp_pat
     start = {"run__n_sequences": 1, "run__reference": "joint"}
     named = run_experiment(tiny(run__methods=["joint", "head"], **start), tmp_path / "named", executor="in-process")
     variants = tiny(run__methods=["fsw@beta=0", "fsw@k=5"], **{**start, "run__reference": "fsw@k=5"})
-    settings = {"fsw@beta=0": Dials(slow_rate=0, embedding_steps="all"), "fsw@k=5": Dials(embedding_steps=5)}
+    settings = {
+        "fsw@beta=0": {"slow_rate": 0, "embedding_steps": "all", "memory": {"always": True}},
+        "fsw@k=5": {"embedding_steps": 5},
+    }
     variants = variants.model_copy(update={"settings": {**variants.settings, **settings}})
     alone = run_experiment(variants, tmp_path / "alone", executor="in-process")
     record = run_experiment(variants, tmp_path / "served", executor="in-process", reuse=[named.folder])

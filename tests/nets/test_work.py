@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.learner import ContinualLearner
-from fscl.continual.registry import make_learner
+from fscl.continual.registry import find_method, make_learner
 from fscl.data.pool import Examples
 from fscl.nets.network import Network
 from fscl.nets.trained import NetworkSpec, init_network, multiply_adds
@@ -26,8 +26,9 @@ def base(backbone: str = "conv4") -> Network:
 
 
 def learn(method: str, **settings: object) -> ContinualLearner:
-    has_settings = method not in ("prototypes", "neighbour")
-    return make_learner(method, base(), seed=0, settings={**QUICK, **settings} if has_settings else None)
+    known = find_method(method).settings_in_force().model_dump()
+    given = {key: value for key, value in {**QUICK, **settings}.items() if key in known}
+    return make_learner(method, base(), seed=0, settings=given)
 
 
 @pytest.mark.parametrize("method", ["fsw", "joint", "head", "ewc", "si", "mas", "stc", "tsc_gated", "neighbour"])
@@ -73,7 +74,7 @@ def test_one_convolution_by_hand():
 def test_generated_images_make_the_total_unknown():
     generator_settings = {"width": 16, "steps": 1, "critic_steps": 1, "images_per_class": 1}
     with counted_work() as work:
-        learn("gr", generator=generator_settings).learn_task(SUPPORT)
+        learn("gr", memory={"generator": generator_settings}).learn_task(SUPPORT)
     assert work.multiply_adds is None
 
 

@@ -20,7 +20,7 @@ def test_a_shipped_configuration_is_named_with_its_overrides() -> None:
 
 @pytest.mark.parametrize("name", ["glyphs-quick", "glyphs-protonet"])
 def test_the_listing_is_a_configuration_that_makes_the_same_run(name: str) -> None:
-    resolved = load_config(name, ["settings.tsc.strength=1e-10"]).resolved()
+    resolved = load_config(name, ["settings.tsc.regulariser.strength=1e-10"]).resolved()
     assert make_config(tomllib.loads(toml_listing(resolved))).resolved() == resolved
 
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 
+from fscl.continual.registry import methods
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.report.figures.accuracy import accuracy_rows, accuracy_svg
@@ -166,13 +167,13 @@ def test_the_longest_name_beside_a_line_stays_inside_the_figure(name: str, tmp_p
 
 def test_with_many_methods_every_line_is_named_and_bands_are_left_out(tmp_path: Path) -> None:
     few = read_results(make_run(tmp_path / "few", {"tsc": GOOD, "joint": FAIR}))
-    names = [name for name in METHODS if name != "joint"]
+    names = [name for name in methods() if name != "joint"]
     worse: list[Rows] = [[[0.9], [last, last]] for last in (0.6, 0.7, 0.8)]
     many = read_results(make_run(tmp_path / "many", {"joint": FAIR, **dict.fromkeys(names, GOOD), "replay": worse}))
     heights = [float(re.findall(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', accuracy_svg(run))[0]) for run in (few, many)]
     assert heights[1] > 1.2 * heights[0]
     assert (bands_shown(few), bands_shown(many)) == (True, False)
-    places = spread([0.5] * len(METHODS), LABEL_GAP / (0.84 * heights[1] / 72))
+    places = spread([0.5] * len(methods()), LABEL_GAP / (0.84 * heights[1] / 72))
     assert places[0] >= 0
     assert places[-1] <= 1
     page = page_of(RunRecord(tmp_path / "many"))
