@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from fscl.continual.learner import LearnerSettings, RunConditions
 from fscl.continual.registry import find_method, method_name, with_changes
+from fscl.continual.registry import methods as all_methods
 from fscl.errors import suggestion
 from fscl.experiment.explain import explain
 from fscl.storage import leaves
@@ -35,7 +36,7 @@ def problems_with(sections: Sections, methods: Iterable[str], conditions: RunCon
     run = list(methods)
     for section, given in sections.items():
         if section == ALL:
-            yield from _unknown_to_all(given, run, conditions)
+            yield from _unknown_to_all(given, [*run, *all_methods()], conditions)
             concerned = [(method, {ALL: given}) for method in run]
         else:
             concerned = [(section, {section: given})]
@@ -67,4 +68,4 @@ def _unknown_to_all(given: Mapping[str, Any], methods: list[str], conditions: Ru
     for path in leaves(dict(given)):
         if path not in taken:
             near = suggestion(path, known) or f" Known here: {', '.join(key for key in known if '.' not in key)}."
-            yield f"settings.{ALL}.{path}: no method of this run has such a setting.{near}"
+            yield f"settings.{ALL}.{path}: no method has such a setting.{near}"

@@ -266,7 +266,9 @@ def _refuse_other_cpu(folder: Path, theirs: Mapping[str, Any], mine: Mapping[str
 def _same_cell(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
     """The finished cell of another run that has all that `cell` would have in this one, if there is one."""
     wanted = _depends_on(mine, cell)
-    if wanted is None or any(mine["config"].get(key) not in (None, theirs["config"].get(key)) for key in WATCHING):
+    if wanted is None or any(
+        (asked := mine["config"].get(key)) and asked != theirs["config"].get(key) for key in WATCHING
+    ):
         return None
     known = set(finished)
     methods = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]

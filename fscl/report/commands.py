@@ -48,7 +48,7 @@ def toml_listing(config: dict[str, Any]) -> str:
     if base.get("use") is not None:
         content["base"] = {"use": shown_path(base["use"])}  # the rest of the section had no effect
     for key in ("data", "base_data"):
-        if content.get(key, {}).get("path") is not None:
+        if (content.get(key) or {}).get("path") is not None:
             content[key] = {**content[key], "path": shown_path(content[key]["path"])}
     return "\n".join(_toml_section((), content)).strip() + "\n"
 

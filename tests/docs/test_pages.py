@@ -2,19 +2,15 @@
 
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import methods
 from fscl.data.catalogue import built_in_data_sets
 from fscl.experiment.config import make_config, shipped_configs
 from fscl.meta.shipped import load_base_with_details, shipped_bases
-from fscl.nets.network import Network
 from tests.conftest import ROOT
-from tests.continual.test_contract import CONTRACT, base
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -56,17 +52,6 @@ def test_the_examples_of_the_page_on_pretrained_features_hold(capsys: pytest.Cap
 def test_the_data_page_lists_every_data_set():
     rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
     assert sorted(rows) == list(built_in_data_sets())
-
-
-@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-def test_the_example_of_adding_a_method_keeps_the_contract(
-    check: Callable[[str, Network], None], monkeypatch: pytest.MonkeyPatch
-):
-    names: dict[str, type[ContinualLearner]] = {}
-    exec(compile(python_blocks("docs/adding-a-method.md")[1], "adding-a-method.md", "exec"), names)
-    example = names["NearestExample"]
-    monkeypatch.setattr("tests.continual.test_contract.fresh", lambda method, network, **settings: example(network))
-    check("the example", base("batch"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

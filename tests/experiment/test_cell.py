@@ -195,10 +195,11 @@ def test_a_sequence_has_one_probe_for_all_methods(tmp_path: Path, monkeypatch: p
     assert other["novel"]["0"] == first["novel"]["0"]  # before any task, both stand at the base
 
 
-def test_only_the_first_sequence_is_inspected_and_shows_generated_images(tmp_path: Path):
-    inspect = {"drift_after": [1], "penalties_after": 1, "fisher_steps": [0], "fisher_episodes": 0}
-    order = order_of(tiny(inspect=inspect, run__methods=["gr"], run__reference="gr", run__n_sequences=2), tmp_path)
+def test_only_the_first_sequence_is_observed_and_shows_generated_images(tmp_path: Path):
+    observe = {"drift": {"after": [1]}, "penalties": {"after": 1}, "fisher": {"steps": [0], "episodes": 0}}
+    order = order_of(tiny(observe=observe, run__methods=["gr"], run__reference="gr", run__n_sequences=2), tmp_path)
     first, second = (compute(order, Cell("gr", sequence)).files for sequence in range(2))
-    assert first.keys() == {"confused/gr-000.json", "inspected/gr.json", "generated/gr.png"}
-    assert second.keys() == {"confused/gr-001.json"}
-    assert compute(order, Cell("prototypes", 0)).files.keys() == {"confused/prototypes-000.json"}  # nothing moves
+    observed = {"observed/drift.json", "observed/fisher.json"}  # there is no penalty to see
+    assert first.keys() == {"confusions.json", "generated.png", *observed}
+    assert second.keys() == {"confusions.json"}
+    assert compute(order, Cell("prototypes", 0)).files.keys() == {"confusions.json"}  # nothing moves

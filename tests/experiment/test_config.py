@@ -102,9 +102,9 @@ def test_settings_of_a_method_beat_those_of_all_and_leave_the_table_alone():
     [
         (
             {"all": {"stepps": 5}},
-            "settings.all.stepps: no method of this run has such a setting. Did you mean 'steps'?",
+            "settings.all.stepps: no method has such a setting. Did you mean 'steps'?",
         ),
-        ({"all": {"regulariser": {"slope": 5}}}, "settings.all.regulariser.slope: no method of this run has such"),
+        ({"all": {"regulariser": {"slope": 5}}}, "settings.all.regulariser.slope: no method has such"),
         ({"tsc": {"stepps": 5}}, "settings.tsc.stepps: no such key. Did you mean 'steps'?"),
         ({"tsc@k=1": {"steps": 0}}, 'settings."tsc@k=1".steps: input should be greater than or equal to 1'),
         ({"tsc": {"memory": "shot"}}, "settings.tsc.memory.kind: there is no 'shot'. Did you mean 'shots'?"),
@@ -305,7 +305,7 @@ def test_a_plan_is_its_parts_each_with_the_same_overrides(tmp_path: Path):
         load_plan(str(plan))
 
 
-@pytest.mark.parametrize("section", ["probe", "inspect"])
+@pytest.mark.parametrize("section", ["probe"])
 def test_a_misspelt_key_of_a_section_that_may_be_left_out_is_named(section: str):
     assert f"{section}.bogus: no such key. Known here:" in problems({section: {"bogus": 1}})[0]
     assert f"{section}: " in problems({section: 3})[0]

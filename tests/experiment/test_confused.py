@@ -13,10 +13,10 @@ from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import StorageError
 from fscl.evaluation.protocol import evaluate_stream
-from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, load_confusions, save_confusions, worst_confusions
+from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, confusions_json, load_confusions, worst_confusions
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
-from fscl.storage import read_json, write_json
+from fscl.storage import read_json, write_bytes, write_json
 from tests.conftest import noise_pool
 
 
@@ -37,14 +37,14 @@ def test_the_worst_confusions_come_first_with_the_images_that_were_confused(smal
     size = wrong.shape[-1]
     assert all((picture[:, i * (size + 2) : i * (size + 2) + size] == wrong[i].numpy()).all() for i in range(3))
     assert picture.shape[1] <= 3 * MOST_IMAGES * (size + 2) + size
-    save_confusions(tmp_path / "a.json", pairs)
+    write_bytes(tmp_path / "a.json", confusions_json(pairs))
     assert load_confusions(tmp_path / "a.json") == pairs
 
 
 @pytest.mark.parametrize("damage", ["not base64!", base64.b64encode(b"<svg onload=alert(1)>").decode()])
 def test_a_picture_that_is_no_png_is_refused(damage: str, small_pool: ClassPool, tmp_path: Path):
     stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
-    save_confusions(tmp_path / "a.json", worst_confusions(stream, small_pool, [[1] * 8]))
+    write_bytes(tmp_path / "a.json", confusions_json(worst_confusions(stream, small_pool, [[1] * 8])))
     content = {key: value for key, value in read_json(tmp_path / "a.json", "confusions").items() if key == "pairs"}
     content["pairs"][0]["picture"] = damage
     write_json(tmp_path / "a.json", "confusions", content)

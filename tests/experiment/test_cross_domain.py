@@ -92,7 +92,7 @@ def test_the_report_lists_both_sets_and_no_path_of_the_machine(run: RunRecord, p
 
 def test_a_configuration_without_the_section_is_what_it_was_before():
     content = tiny().resolved()
-    assert "base_data" not in content
+    assert content["base_data"] is None
     assert content["data"] == {"name": "glyphs", "image_size": 32}
 
 

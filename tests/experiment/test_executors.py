@@ -29,16 +29,18 @@ def files_of(record: RunRecord) -> dict[str, bytes]:
 def test_cells_computed_in_this_process_leave_the_bits_of_two_worker_processes(finished: RunRecord, tmp_path: Path):
     here = run_experiment(tiny(), tmp_path / "here", executor="in-process")
     assert files_of(here) == files_of(finished)
-    assert "confused/tsc-000.json" in files_of(here)
+    assert "files/tsc-000/confusions.json" in files_of(here)
 
 
-def test_an_inspected_and_generating_run_leaves_the_same_files_from_every_executor(tmp_path: Path):
-    inspect = {"drift_after": [1], "penalties_after": 1, "fisher_steps": [0, 2], "fisher_episodes": 0}
-    config = tiny(run__methods=["gr"], run__reference="gr", run__n_sequences=1, inspect=inspect)
+def test_an_observed_and_generating_run_leaves_the_same_files_from_every_executor(tmp_path: Path):
+    observe = {"drift": {"after": [1]}, "penalties": {"after": 1}, "fisher": {"steps": [0, 2], "episodes": 0}}
+    config = tiny(run__methods=["gr"], run__reference="gr", run__n_sequences=1, observe=observe)
     records = [run_experiment(config, tmp_path / name, workers=1, executor=name) for name in EXECUTORS]
     files = [files_of(record) for record in records]
     assert files[0] == files[1]
-    assert {"confused/gr-000.json", "inspected/gr.json", "generated/gr.png"} <= files[0].keys()
+    assert {f"files/gr-000/{name}" for name in ("confusions.json", "observed/drift.json", "generated.png")} <= files[
+        0
+    ].keys()
 
 
 def test_in_process_starts_no_process_and_refuses_to_be_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -118,11 +120,11 @@ def test_the_last_try_of_a_cell_has_the_machine_to_itself():
 def test_a_worker_opens_nothing_of_the_run_directory_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     log = tmp_path / "log"
     plant(AUDIT.format(log=str(log)), tmp_path / "planted", monkeypatch)
-    inspect = {"drift_after": [1], "penalties_after": 1, "fisher_steps": [0, 2], "fisher_episodes": 0}
-    config = tiny(run__methods=["gr", "tsc"], run__reference="gr", run__n_sequences=1, inspect=inspect)
+    observe = {"drift": {"after": [1]}, "penalties": {"after": 1}, "fisher": {"steps": [0, 2], "episodes": 0}}
+    config = tiny(run__methods=["gr", "tsc"], run__reference="gr", run__n_sequences=1, observe=observe)
     record = run_experiment(config, tmp_path / "run", workers=2)
-    assert record.sheet_path("gr").exists()
-    assert record.inspected_path("tsc").exists()
+    assert record.file_path(Cell("gr", 0), "generated.png").exists()
+    assert record.file_path(Cell("tsc", 0), "observed/drift.json").exists()
     lines = log.read_text().splitlines()
     assert lines.count("a worker began") == 2
     assert "/proc/self/clear_refs" in lines  # the audit sees what is written

@@ -93,9 +93,9 @@ def test_a_finished_cell_is_flushed_to_the_disk_after_its_files_and_before_appen
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", spy)
-    record.append(Cell("tsc", 0), Finished({"top1": [[0.5]]}, {}, {"confused/tsc-000.json": b"{}"}))
+    record.append(Cell("tsc", 0), Finished({"top1": [[0.5]]}, {}, {"confusions.json": b"{}"}))
     names = [name for name, _ in flushed]
-    assert names == ["confused", "confused", "cells.jsonl"]  # the file, the folder that names it, and then the line
+    assert names == ["files", "files", "cells.jsonl"]  # the file, the folder that names it, and then the line
     assert flushed[0][1] == b"{}"
     assert flushed[2][1] == record.cells_path.read_bytes()  # the whole line had left the process's buffer
     assert json.loads(flushed[2][1])["method"] == "tsc"
@@ -103,28 +103,28 @@ def test_a_finished_cell_is_flushed_to_the_disk_after_its_files_and_before_appen
 
 def test_a_cell_whose_files_cannot_be_written_is_not_finished(tmp_path: Path):
     record = begun(tmp_path)
-    (tmp_path / "generated").write_text("a file in the way")
-    with pytest.raises(OSError, match="generated"):
-        record.append(Cell("gr", 0), Finished({}, {}, {"generated/gr.png": b"png"}))
+    (tmp_path / "files").write_text("a file in the way")
+    with pytest.raises(OSError, match="files"):
+        record.append(Cell("gr", 0), Finished({}, {}, {"generated.png": b"png"}))
     assert record.cells() == {}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "run.json",
         "../run.json",
+        "../../run.json",
         "/etc/passwd",
-        "streams/000.json",
-        "confused/../run.json",
-        "confused/..",
-        "confused\\x",
+        "a/b/c.json",
+        "observed/../../run.json",
+        "observed/..",
+        "observed\\x",
         "",
     ],
 )
 def test_a_cell_cannot_write_over_anything_but_its_own_files(tmp_path: Path, name: str):
     record = begun(tmp_path)
-    with pytest.raises(RunError, match="but its files go into confused, inspected, generated"):
+    with pytest.raises(RunError, match="but a name is like"):
         record.append(Cell("tsc", 0), Finished({}, {}, {name: b"evil"}))
     assert record.cells() == {}
 

@@ -57,7 +57,7 @@ def test_a_method_of_another_name_serves_where_its_settings_are_the_same(tmp_pat
     served, theirs = record.cells()[Cell("fsw@beta=0", 0)], named.cells()[Cell("joint", 0)]
     assert served["cost"] == theirs["cost"]  # its very times: nothing was computed again
     assert record.results_path.read_bytes() == alone.results_path.read_bytes()
-    confused = [one.confused_path(Cell("fsw@beta=0", 0)).read_bytes() for one in (record, alone)]
+    confused = [one.file_path(Cell("fsw@beta=0", 0), "confusions.json").read_bytes() for one in (record, alone)]
     assert confused[0] == confused[1]
 
 
@@ -102,29 +102,32 @@ def hand_made(folder: Path, **changes: Any) -> RunRecord:
 
 def finish_cell(record: RunRecord, cell: Cell) -> None:
     result = {"top1": [[0.5]], "probes": {"novel": {}}}
-    files = {"confused/tsc-000.json": b"confusions", "inspected/tsc.json": b"inside", "generated/tsc.png": b"picture"}
+    files = {"confusions.json": b"confusions", "observed/drift.json": b"inside", "generated.png": b"picture"}
     record.append(cell, Finished(result, {"learn_seconds": [1.0], "probe_seconds": 2.0}, files))
 
 
 def test_a_cell_is_taken_over_with_its_files_and_without_what_was_not_asked_for(tmp_path: Path):
-    theirs, mine = hand_made(tmp_path / "theirs", config__probe={}, config__inspect={}), hand_made(tmp_path / "mine")
+    theirs, mine = (
+        hand_made(tmp_path / "theirs", config__probe={"n_way": 5}, config__observe={"drift": {}}),
+        hand_made(tmp_path / "mine"),
+    )
     finish_cell(theirs, Cell("tsc", 0))
     assert mine.take_over(theirs, [Cell("tsc", 0), Cell("tsc", 1)]) == 1
     entry = mine.cells()[Cell("tsc", 0)]
     assert (entry["result"], entry["cost"]) == ({"top1": [[0.5]]}, {"learn_seconds": [1.0]})
-    assert mine.confused_path(Cell("tsc", 0)).read_bytes() == b"confusions"
-    assert mine.sheet_path("tsc").read_bytes() == b"picture"
-    assert not mine.inspected_path("tsc").exists()
+    assert mine.file_path(Cell("tsc", 0), "confusions.json").read_bytes() == b"confusions"
+    assert mine.file_path(Cell("tsc", 0), "generated.png").read_bytes() == b"picture"
+    assert not mine.file_path(Cell("tsc", 0), "observed/drift.json").exists()
     assert mine.take_over(theirs, [Cell("tsc", 0)]) == 0  # done already
 
 
 def test_a_run_that_asks_for_more_takes_what_has_it(tmp_path: Path):
-    more = {"config__probe": {"n_way": 5}, "config__inspect": {"drift_after": [1]}}
+    more = {"config__probe": {"n_way": 5}, "config__observe": {"drift": {"after": [1]}}}
     theirs, mine = hand_made(tmp_path / "theirs", **more), hand_made(tmp_path / "mine", **more)
     finish_cell(theirs, Cell("tsc", 0))
     assert mine.take_over(theirs, [Cell("tsc", 0)]) == 1
     assert "probes" in mine.cells()[Cell("tsc", 0)]["result"]
-    assert mine.inspected_path("tsc").read_bytes() == b"inside"
+    assert mine.file_path(Cell("tsc", 0), "observed/drift.json").read_bytes() == b"inside"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_a_run_that_asks_for_more_takes_what_has_it(tmp_path: Path):
         {"config__seed": 1},
         {"config__settings": {"tsc": {"steps": 6}}},
         {"config__probe": {"n_way": 5}},
-        {"config__inspect": {"drift_after": [1]}},
+        {"config__observe": {"drift": {"after": [1]}}},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -160,7 +163,7 @@ def test_a_method_of_the_same_settings_serves_under_its_own_name(tmp_path: Path)
     finish_cell(theirs, Cell("tsc", 0))
     assert mine.take_over(theirs, [Cell("tsc@steps=7", 0), Cell("tsc@steps=5", 0)]) == 1
     assert set(mine.cells()) == {Cell("tsc@steps=5", 0)}
-    assert mine.confused_path(Cell("tsc@steps=5", 0)).read_bytes() == b"confusions"
+    assert mine.file_path(Cell("tsc@steps=5", 0), "confusions.json").read_bytes() == b"confusions"
 
 
 def test_cells_of_another_kind_of_processor_are_refused_with_both_shown(tmp_path: Path):

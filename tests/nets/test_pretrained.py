@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import fscl
+from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import make_learner, methods
 from fscl.data.episode import sample_positions
 from fscl.data.pool import ClassPool
-from fscl.data.stream import StreamSpec, sample_stream
+from fscl.data.stream import StreamSpec, Task, sample_stream
 from fscl.errors import ConfigError, DataError, MisuseError, StorageError, UnknownName
 from fscl.evaluation.contamination import SeenBefore, has_seen_classes, seen_before
 from fscl.evaluation.protocol import evaluate_stream, top_k_accuracy
@@ -31,17 +33,29 @@ from fscl.nets.trained import TrainedNetwork
 from fscl.nets.work import counted_work
 from fscl.report.page import write_report
 from fscl.rng import generator
-from tests.conftest import noise_pool, real_path
-from tests.continual.test_contract import (
+from fscl.testing import (
     CONTRACT,
     POOL,
     TASKS,
+    Check,
     a_saved_learner_learns_the_next_task_identically,
     predictions_ignore_the_order_and_the_batch_of_the_test_images,
-    taught,
     the_base_network_is_untouched,
 )
+from fscl.testing import taught as taught_by
+from tests.conftest import noise_pool, real_path
+from tests.continual.test_contract import fresh
 from tests.experiment.tiny import tiny
+
+
+def taught(method: str, network: Network, tasks: list[Task]) -> ContinualLearner:
+    return taught_by(partial(fresh, method=method), network, tasks)
+
+
+def by_heart(check: Check) -> dict[str, float]:
+    """Settings with which an example is learned by heart, for the check that asks for it."""
+    return {"steps": 60, "learning_rate": 2e-2} if "once_it_is_learned" in check.__name__ else {}
+
 
 ON_FEATURES = [method for method in methods() if method != "naive"]
 
@@ -79,19 +93,19 @@ def test_every_method_learns_from_frozen_features(method: str):
         the_base_network_is_untouched,
         a_saved_learner_learns_the_next_task_identically,
     ):
-        check(method, small_base())
+        check(partial(fresh, method=method), small_base())
 
 
 @pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("method", ["tsc", "ewc"])
 def test_methods_keep_the_whole_contract(method: str, check: Callable[[str, Network], None], trainable: bool):
-    check(method, small_base(trainable=trainable))
+    check(partial(fresh, method=method, **by_heart(check)), small_base(trainable=trainable))
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 def test_class_means_keep_the_whole_contract(check: Callable[[str, Network], None]):
-    check("prototypes", small_base())
+    check(partial(fresh, method="prototypes"), small_base())
 
 
 def test_features_are_those_of_the_module_on_resized_and_normalised_images():

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 
 from fscl.continual.registry import methods
-from fscl.experiment.plan import Cell
+from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.record import RunRecord
 from fscl.report.figures.accuracy import accuracy_rows, accuracy_svg
 from fscl.report.figures.confusion import confusion_rows, confusion_svg
@@ -91,7 +91,8 @@ def test_a_task_too_short_for_the_clock_says_nothing_and_is_empty_in_the_file(tm
     cost = {"learn_seconds": [0.0, 2.0], "predict_seconds": [1.0, 1.0], "peak_memory_bytes": 0}
     rows = GOOD[0]
     confusion = np.eye(4, dtype=int).tolist()
-    record.append(Cell("tsc", 0), {"top1": rows, "top5": rows, "restricted": rows, "confusion": confusion}, cost)
+    result = {"top1": rows, "top5": rows, "restricted": rows, "confusion": confusion}
+    record.append(Cell("tsc", 0), Finished(result, cost))
     results = read_results(record)
     assert titles(seconds_svg(results)) == ["tsc, task 2: 2 s"]
     assert seconds_rows(results)[1] == ["tsc", "1", "", "", "", "1"]

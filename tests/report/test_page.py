@@ -11,17 +11,18 @@ from urllib.parse import unquote
 
 import pytest
 import torch
-from fscl.experiment.sheet import save_sheet
 
-from fscl.data.pool import ClassPool, Examples
+from fscl.data.contact_sheet import contact_sheet
+from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import StorageError
 from fscl.experiment.config import make_config
-from fscl.experiment.confused import save_confusions, worst_confusions
+from fscl.experiment.confused import CONFUSIONS, confusions_json, worst_confusions
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.report.page import data_link, write_report
 from fscl.rng import generator
+from fscl.storage import write_bytes
 from tests.report.runs import FAIR, GOOD, POOR, about, append, interval_of, make_run, page_of, table_of
 
 
@@ -161,17 +162,18 @@ def test_settings_are_shown_where_they_differ_from_the_method(tmp_path: Path) ->
     assert page.count('<span class="soft">none</span>') == 1
 
 
-def test_a_sheet_of_generated_images_is_part_of_the_page(tmp_path: Path) -> None:
+def test_the_pictures_that_a_method_leaves_are_part_of_the_page(tmp_path: Path) -> None:
     record = make_run(tmp_path, {"gr": GOOD, "joint": FAIR})
-    assert "Generated images" not in page_of(record)
-    record.sheet_path("gr").parent.mkdir()
-    record.sheet_path("gr").write_bytes(b"<script>")
-    assert "Generated images" not in page_of(record)  # no PNG
+    assert "Pictures of methods" not in page_of(record)
+    path = record.file_path(Cell("gr", 0), "generated.png")
+    write_bytes(path, b"<script>")
+    assert "Pictures of methods" not in page_of(record)  # no PNG
     pixels = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-    save_sheet(record.sheet_path("gr"), Examples(pixels, torch.tensor([0, 1])), Examples(pixels, torch.tensor([0, 1])))
+    write_bytes(path, contact_sheet([[pixels, pixels]], gap=2))
     page = page_of(record)
-    assert "Generated images" in page
+    assert "Pictures of methods" in page
     assert "data:image/png;base64,iVBOR" in page
+    assert "in each row the shots of a class on the left" in page
 
 
 def test_the_page_shows_the_worst_of_all_sequences(small_pool: ClassPool, tmp_path: Path):
@@ -179,7 +181,7 @@ def test_the_page_shows_the_worst_of_all_sequences(small_pool: ClassPool, tmp_pa
     stream = sample_stream(small_pool, StreamSpec(n_tasks=1, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
     for number, answers in enumerate([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1]]):
         pairs = worst_confusions(stream, small_pool, [answers])
-        save_confusions(record.confused_path(Cell("tsc", number)), pairs)
+        write_bytes(record.file_path(Cell("tsc", number), CONFUSIONS), confusions_json(pairs))
     write_report(record)
     page = (record.folder / "report.html").read_text()
     names = stream.tasks[0].classes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fscl.errors import RunError, StorageError
-from fscl.experiment.plan import Cell
+from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.record import RunRecord
 from fscl.report.page import write_report
 from fscl.report.results import typical_seconds
@@ -114,7 +114,8 @@ def test_memory_that_was_not_measured_is_no_number(tmp_path: Path) -> None:
     record = make_run(tmp_path, {"tsc": []}, run={"n_sequences": 1})
     cost = {"learn_seconds": [1.0], "predict_seconds": [1.0], "peak_memory_bytes": 0}
     rows = [[0.5]]
-    record.append(Cell("tsc", 0), {"top1": rows, "top5": rows, "restricted": rows, "confusion": [[1]]}, cost)
+    result = {"top1": rows, "top5": rows, "restricted": rows, "confusion": [[1]]}
+    record.append(Cell("tsc", 0), Finished(result, cost))
     assert table_of(record).cell("tsc", "peak_memory").value is None
 
 
