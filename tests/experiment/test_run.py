@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,7 +19,8 @@ from fscl.experiment.record import Cell, RunRecord, versions
 from fscl.experiment.run import plan_cells, run_experiment
 from fscl.experiment.worker import task_work
 from fscl.nets.network import Network
-from tests.conftest import ROOT, noise_pool
+from tests.children import FSCL, run_child, started_child
+from tests.conftest import noise_pool
 
 TINY = {
     "name": "tiny",
@@ -45,7 +44,7 @@ def tiny(**changes: object) -> Config:
 
 def command(config: Path, out: Path, workers: int) -> list[str]:
     arguments = ["run", str(config), "--out", str(out), "--workers", str(workers)]
-    return [sys.executable, "-c", "from fscl.cli import main; main()", *arguments]
+    return [*FSCL, *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +86,16 @@ def toml(path: Path, config: dict[str, object], prefix: str = "") -> Path:
 def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     cut = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(command(config, cut.folder, 2), cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not cut.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = len(cut.cells())
-    assert 0 < done < 9
-    assert not cut.results_path.exists()
-    assert _all_gone(process.pid)
+    with started_child(command(config, cut.folder, 2)) as child:
+        child.wait_until(cut.cells)
+        child.send(signal.SIGKILL)
+        child.finish(expect=-signal.SIGKILL)
+        done = len(cut.cells())
+        assert 0 < done < 9
+        assert not cut.results_path.exists()
+        assert _all_gone(child.pid)
 
-    ended = subprocess.run(command(config, cut.folder, 1), cwd=ROOT, check=True, capture_output=True, text=True)
+    ended = run_child(command(config, cut.folder, 1))
     assert ended.stdout.splitlines()[-1] == str(cut.folder / "report.html")
     assert cut.results_path.read_bytes() == finished.results_path.read_bytes()
     assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
@@ -179,15 +176,10 @@ def _all_gone(session: int) -> bool:
 def test_ctrl_c_keeps_the_finished_cells_and_says_how_to_go_on(tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     record = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(
-        command(config, record.folder, 1), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not record.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    with started_child(command(config, record.folder, 1)) as child:
+        child.wait_until(record.cells)
+        child.send(signal.SIGINT, to_group=True)  # as a terminal does: to the workers too
+        errors = child.finish(timeout=60, expect=1).stderr
     assert errors.strip().splitlines()[-1].startswith("fscl: stopped; ")
     assert "the same command continues" in errors
     assert "Traceback" not in errors

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspect
 from fscl.experiment.confused import save_confusions, worst_confusions
 from fscl.experiment.record import Cell
 from fscl.rng import generator
+from tests.children import run_child
 from tests.conftest import noise_pool
 from tests.report.test_report import FAIR, GOOD, POOR, make_run, page_of
 from tests.report.test_transfer import probed_run
@@ -132,9 +132,7 @@ def act(browser: str, folder: Path, page: str, actions: str) -> Seen:
         "--window-size=1100,900",
     ]
     options += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000", "--dump-dom"]
-    ended = subprocess.run(
-        [browser, *options, acting.as_uri()], capture_output=True, text=True, timeout=120, check=True, encoding="utf-8"
-    )
+    ended = run_child([browser, *options, acting.as_uri()], timeout=120)
     console = "\n".join(line for line in ended.stderr.splitlines() if "CONSOLE" in line)
     match = re.search(r'<pre id="outcome">(.*?)</pre>', ended.stdout, flags=re.DOTALL)
     assert match, f"the actions did not end; the console says: {console or 'nothing'}"
