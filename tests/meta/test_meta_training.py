@@ -60,6 +60,7 @@ def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
     assert all(torch.equal(continued.network.params[n], whole.network.params[n]) for n in whole.network.params)
 
 
+@pytest.mark.slow
 def test_a_killed_training_continues_with_the_same_bits(tmp_path: Path):
     arguments = [
         "train",

