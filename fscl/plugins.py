@@ -92,7 +92,7 @@ def load_entry_point(point: EntryPoint, *, what: str) -> object:
 def modules_in(package: str) -> list[ModuleType]:
     """The modules of a package, imported, sorted by name; those whose names begin with an underscore are left out.
 
-    >>> [module.__name__ for module in modules_in("fscl.report")][0]
+    >>> [module.__name__ for module in modules_in("fscl.data.sets")][0]
     'fscl.data.sets.cub'
     """
     folders = import_module(package).__path__
