@@ -83,6 +83,7 @@ def toml(path: Path, config: dict[str, object], prefix: str = "") -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     cut = RunRecord(tmp_path / "cut")
@@ -101,6 +102,7 @@ def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: Ru
     assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
 
 
+@pytest.mark.slow
 def test_cells_of_another_run_are_taken_over_where_they_would_be_the_same(
     finished: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -129,6 +131,7 @@ def test_cells_of_another_arithmetic_are_not_taken_over_and_such_a_run_is_not_co
         finished.begin({**finished.about(), "versions": versions()})
 
 
+@pytest.mark.slow
 def test_a_method_of_another_name_serves_where_its_settings_are_the_same(tmp_path: Path):
     start = {"run__n_sequences": 1, "run__reference": "joint"}
     named = run_experiment(tiny(run__methods=["joint", "head"], **start), tmp_path / "named", workers=1)
@@ -144,6 +147,7 @@ def test_a_method_of_another_name_serves_where_its_settings_are_the_same(tmp_pat
     assert confused[0] == confused[1]
 
 
+@pytest.mark.slow
 def test_a_probed_run_serves_one_that_does_not_probe_but_not_the_other_way(tmp_path: Path):
     probe = {"after": [0, 3], "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2, "n_classes": 4}
     plain = tiny(run__methods=["prototypes"], run__n_sequences=1, run__reference="prototypes")
