@@ -120,7 +120,8 @@ def train(
 
 @app.command()
 def bases() -> None:
-    """The meta-trained networks that come with the package, how good they are, and what else can be a base."""
+    """The meta-trained networks that come with the package, what else can be a base, and the learners that train one."""
+    from fscl.meta.learners import base_learners, summary_of
     from fscl.meta.shipped import load_base_with_details, shipped_bases
 
     for name in shipped_bases():
@@ -133,6 +134,9 @@ def bases() -> None:
             accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
             typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
     typer.echo("Pretrained elsewhere: efficientnet_lite0, timm:<model name>; see docs/pretrained.md.")
+    typer.echo("Learners that `fscl train` knows (base.learner.method):")
+    for name, learner in base_learners().items():
+        typer.echo(f"  {name}: {summary_of(learner)}")
 
 
 @app.command()

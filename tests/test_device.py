@@ -344,6 +344,7 @@ def test_a_run_is_not_continued_under_autocast(tmp_path: Path):
         run_experiment(tiny(**config, autocast=True), before.folder, workers=1)
 
 
+@pytest.mark.slow
 def test_a_whole_run_with_autocast_gives_finite_results_near_those_without(tmp_path: Path):
     config = {"run__n_sequences": 1, "run__methods": ["tsc", "replay"], "stream__n_tasks": 2}
     plain, lowered = (

@@ -32,6 +32,7 @@ def measured(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_results_are_those_of_the_golden_run(
     name: str, tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch

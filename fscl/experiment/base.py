@@ -124,8 +124,8 @@ def train_base(
 
 
 def _accuracy(config: Config, trained: TrainedBase) -> str:
-    manner = config.base.learner.manner
-    return f"validation accuracy {100 * trained.best_accuracy:.2f} %" + (f" with {manner}" if manner else "")
+    inference = config.base.learner.inference
+    return f"validation accuracy {100 * trained.best_accuracy:.2f} %" + (f" with {inference}" if inference else "")
 
 
 def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, Any]]:
@@ -167,9 +167,9 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         about["test"] = _test(config, trained, splits, reporter, team)
         if team.leads:
             trained.network.save(path, about)
-    manner = config.base.learner.manner
+    inference = config.base.learner.inference
     chosen = f"{config.base.train.validation_way}-way {config.base.train.shots_to_test}-shot" + (
-        f", {manner}," if manner else ""
+        f", {inference}," if inference else ""
     )
     lines = [f"{chosen} on validation classes: {100 * trained.best_accuracy:.2f} % (chose step {trained.best_step})"]
     for test in about["test"]:
@@ -191,7 +191,7 @@ def _check_test(config: Config, splits: Splits) -> None:
             n_images=train.shots_to_test + train.validation_query,
             purpose=f"testing the base at {way} ways",
         )
-        if learner.fixed_way and way != train.n_way:
+        if learner.has_fixed_way and way != train.n_way:
             raise ConfigError(
                 f"the head of {learner.method} has {train.n_way} rows (n_way), so test_ways cannot hold {way}; remove it."
             )
@@ -203,13 +203,13 @@ def _test(config: Config, trained: TrainedBase, splits: Splits, reporter: Report
     if train.test_episodes == 0:
         return []
     for way in train.test_ways or (train.validation_way,):
-        manners = [
-            (how, learner, False) for how, learner in config.base.learner.ways_to_test(trained.network.spec).items()
+        variants = [
+            (name, learner, False) for name, learner in config.base.learner.test_variants(trained.network.spec).items()
         ]
         if train.test_mirrored:
-            manners.append(("each picture seen both ways", config.base.learner, True))
-        for how, learner, mirrored in manners:
-            shape = f"{way}-way {train.shots_to_test}-shot" + (f", {how}" if how else "")
+            variants.append(("each picture seen both ways", config.base.learner, True))
+        for name, learner, mirrored in variants:
+            shape = f"{way}-way {train.shots_to_test}-shot" + (f", {name}" if name else "")
             with reporter.stage(f"Testing {shape}") as stage:
                 accuracies = episode_accuracy(
                     learner,

@@ -12,7 +12,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from fscl.continual.learner import LearnerSettings, RunConditions
 from fscl.continual.registry import find_method
@@ -24,10 +33,9 @@ from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
 from fscl.experiment.observers import problems_with_observers
-from fscl.meta.maml import Maml
-from fscl.meta.mamlpp import MamlPlusPlus
+from fscl.meta.base import BaseLearner
+from fscl.meta.learners import read_learner
 from fscl.meta.protonet import ProtoNet
-from fscl.meta.supervised import Supervised
 from fscl.meta.train import TrainSpec
 from fscl.nets.norm import NormName
 from fscl.nets.trained import BackboneName, Scaling, check_width
@@ -76,7 +84,7 @@ class BaseConfig(_Section):
     use: str | None = None
     start: str | None = None
     network: NetworkConfig = NetworkConfig()
-    learner: Annotated[ProtoNet | Maml | MamlPlusPlus | Supervised, Field(discriminator="method")] = ProtoNet()
+    learner: Annotated[SerializeAsAny[BaseLearner], BeforeValidator(read_learner)] = ProtoNet()
     train: TrainSpec = TrainSpec()
 
     @model_validator(mode="after")

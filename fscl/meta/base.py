@@ -8,22 +8,37 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor
 
 from fscl.data.episode import Episode
 from fscl.nets.network import Network
 from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec, TrainedNetwork
+from fscl.plugins import is_reference
 
 
 class BaseLearner(BaseModel, ABC):
-    """A way to meta-train a network. Subclasses add their settings as fields and a `method` name."""
+    """A way to meta-train a network. Subclasses add their settings as fields, and give `method` a default: their name.
+
+    Attributes:
+        method: the name in configurations and listings, or the reference (`package.module:Class`) that it was asked for by.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    fixed_way: ClassVar[bool] = False
+    has_fixed_way: ClassVar[bool] = False
     """Whether episodes at test must have as many ways as in training."""
+
+    method: str
+
+    @field_validator("method")
+    @classmethod
+    def _is_its_name(cls, method: str) -> str:
+        name = cls.model_fields["method"].get_default()
+        if method != name and not is_reference(method):
+            raise ValueError(f"{cls.__name__} is named {name!r}, not {method!r}")
+        return method
 
     @abstractmethod
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:
@@ -53,19 +68,19 @@ class BaseLearner(BaseModel, ABC):
 
     @abstractmethod
     def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
-        """Scores (n_query, n_way) of the query images after learning the support set; each alone, unless `manner` says not.
+        """Scores (n_query, n_way) of the queries after learning the support set; each alone, unless `inference` says not.
 
         `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
         """
 
     @property
-    def manner(self) -> str:
-        """What a figure of this learner must be called, if it is not inductive."""
+    def inference(self) -> str:
+        """How it predicts, for every table that shows its accuracy; empty if it is inductive, as it should be."""
         return ""
 
-    def ways_to_test(self, spec: NetworkSpec) -> "dict[str, BaseLearner]":
-        """The learners to test a trained base with, by what to call each; the inductive one is called nothing."""
-        return {self.manner: self}
+    def test_variants(self, spec: NetworkSpec) -> "dict[str, BaseLearner]":
+        """The learners to test a trained base with, by their `inference`."""
+        return {self.inference: self}
 
 
 class EmbeddingLearner(BaseLearner):

@@ -45,7 +45,7 @@ class InnerLoopLearner(BaseLearner):
             classes apart (Kao, Chiu, Chen, "MAML is a Noisy Contrastive Learner in Classification", 2022).
     """
 
-    fixed_way: ClassVar[bool] = True
+    has_fixed_way: ClassVar[bool] = True
 
     transductive: bool = False
     zero_head: bool = False
@@ -59,14 +59,14 @@ class InnerLoopLearner(BaseLearner):
         return join(params, head)
 
     @property
-    def manner(self) -> str:
+    def inference(self) -> str:
         return "transductive BatchNorm" if self.transductive else ""
 
-    def ways_to_test(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
+    def test_variants(self, spec: NetworkSpec) -> dict[str, BaseLearner]:
         if spec.norm != "batch":
             return {"": self}
-        ways = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
-        return {way.manner: way for way in ways}
+        variants = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
+        return {variant.inference: variant for variant in variants}
 
 
 def curvature_of(network: TrainedNetwork) -> Curvature:

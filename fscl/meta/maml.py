@@ -42,7 +42,7 @@ class Maml(InnerLoopLearner):
         adapt: what the steps move: every weight, or the head alone (ANIL).
     """
 
-    method: Literal["maml"] = "maml"
+    method: str = "maml"
     inner_steps: int = Field(default=5, ge=1, le=100)
     inner_rate: float = Field(default=0.1, gt=0)
     first_order: bool = False
@@ -76,7 +76,7 @@ class Maml(InnerLoopLearner):
         support, query = support_and_query(network, episode, transductive=self.transductive)
         start = {name: tensor.detach() for name, tensor in meta.items()}
         shares = [0.0] * (self.inner_steps - 1) + [1.0]
-        found = unrolled_gradient(
+        unrolled = unrolled_gradient(
             curvature_of(network),
             start,
             [{}] * self.inner_steps,
@@ -86,7 +86,7 @@ class Maml(InnerLoopLearner):
             shares,
             first_order=self.first_order,
         )
-        return found.loss, tuple(found.start[name] for name in meta)
+        return unrolled.loss, tuple(unrolled.start[name] for name in meta)
 
     def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         start = {name: tensor.detach() for name, tensor in meta.items()}

@@ -22,8 +22,6 @@ Departs from the paper:
 - ReLU, not leaky ReLU.
 """
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -58,7 +56,7 @@ class MamlPlusPlus(InnerLoopLearner):
         first_order_until: the part of the training in which inner gradients are taken as constants.
     """
 
-    method: Literal["maml++"] = "maml++"
+    method: str = "maml++"
     inner_steps: int = Field(default=5, ge=1, le=100)
     inner_rate: float = Field(default=0.1, gt=0)
     multi_step_loss: bool = True
@@ -124,7 +122,7 @@ class MamlPlusPlus(InnerLoopLearner):
         if not self.per_step_statistics and spec.norm == "batch" and not self.transductive:
             points, _ = adapt(curvature, start, fixed, rates, support)
             query = self._normalised(network, query, points, fixed, support)
-        found = unrolled_gradient(
+        unrolled = unrolled_gradient(
             curvature,
             start,
             fixed,
@@ -134,12 +132,12 @@ class MamlPlusPlus(InnerLoopLearner):
             self._shares(done),
             first_order=self._is_first_order(done),
         )
-        grads = dict(found.start)
+        grads = dict(unrolled.start)
         for name in fixed[0]:
-            grads[f"{PER_STEP}{name}"] = torch.stack([of_step[name] for of_step in found.fixed])
+            grads[f"{PER_STEP}{name}"] = torch.stack([of_step[name] for of_step in unrolled.fixed])
         for name in start:
-            grads[f"{RATE}{name}"] = torch.stack([of_step[name] for of_step in found.rates])
-        return found.loss, tuple(grads[name] for name in meta)
+            grads[f"{RATE}{name}"] = torch.stack([of_step[name] for of_step in unrolled.rates])
+        return unrolled.loss, tuple(grads[name] for name in meta)
 
     def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         support, query = support_and_query(network, episode, transductive=self.transductive)

@@ -13,8 +13,6 @@ Departs from the paper:
   exchanged: two episodes for the price of one.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -32,7 +30,7 @@ class ProtoNet(EmbeddingLearner):
         both_ways: also classify the support images by the means of the query images.
     """
 
-    method: Literal["protonet"] = "protonet"
+    method: str = "protonet"
     both_ways: bool = False
 
     def init(self, spec: NetworkSpec, *, n_way: int, n_classes: int, generator: torch.Generator) -> Params:

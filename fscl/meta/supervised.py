@@ -32,7 +32,7 @@ class Supervised(EmbeddingLearner):
         classifier: linear, or the cosine of the angle between features and a row for each class, times `scale`.
     """
 
-    method: Literal["supervised"] = "supervised"
+    method: str = "supervised"
     classifier: Literal["linear", "cosine"] = "cosine"
     scale: float = Field(default=20.0, gt=0)
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
@@ -86,9 +87,23 @@ def join_team(device: torch.device = CPU) -> Iterator[Team]:
         yield Team()
         return
     meeting_place = _take_a_gpu(size) if device.type == "cuda" else CPU
-    dist.init_process_group("nccl" if meeting_place.type == "cuda" else "gloo")
-    try:
+    with process_group("nccl" if meeting_place.type == "cuda" else "gloo"):
         yield Team(dist.get_rank(), dist.get_world_size(), meeting_place)
+
+
+@contextmanager
+def process_group(backend: str) -> Iterator[None]:
+    """The connection to the other processes, which is gone with all its threads when the block ends.
+
+    The functions of `torch.distributed.nn` have the process group as a default argument: imported while there is one, they
+    keep it, and its threads, alive for ever. torch imports them with the first step of an optimiser. A thread of gloo that
+    then lets go of a tensor while Python shuts down aborts the process, after all its work is done ("terminate called
+    without an active exception"): on a busy machine in one run of three. So they are imported before.
+    """
+    import_module("torch.distributed.nn")
+    dist.init_process_group(backend)
+    try:
+        yield
     finally:
         dist.destroy_process_group()
 

@@ -22,7 +22,7 @@ from fscl.data.pool import ClassPool
 from fscl.device import autocast as autocasting
 from fscl.errors import ConfigError, Divergence, Interrupted
 from fscl.meta.base import BaseLearner, EmbeddingLearner
-from fscl.meta.state import State
+from fscl.meta.checkpoint import TrainingState
 from fscl.meta.team import Team
 from fscl.nets.network import Network
 from fscl.nets.params import Params, frozen_copy, interpolate, placed
@@ -147,11 +147,11 @@ def meta_train(
     job = _Job(learner, network_spec, train, validation, spec, seed, team, start, place, autocast)
     job.check()
     identity = job.identity()
-    state = State.load(checkpoint, identity, place) if checkpoint.exists() else None
+    state = TrainingState.load(checkpoint, identity, place) if checkpoint.exists() else None
     if state is None:
         random = generator(seed, "meta", "init")
         meta = learner.init(network_spec, n_way=spec.n_way, n_classes=len(train), generator=random)
-        state = State.fresh(placed(meta if start is None else learner.started_from(meta, start), place))
+        state = TrainingState.fresh(placed(meta if start is None else learner.started_from(meta, start), place))
         if on_validation is not None:
             on_validation(0, job.network(state.average))
     team.agree(state.step)
@@ -236,7 +236,7 @@ class _Job:
     def check(self) -> None:
         """Refuse what the data or the learner cannot serve, before anything is computed."""
         plan = self.plan
-        if self.learner.fixed_way and plan.validation_way != plan.n_way:
+        if self.learner.has_fixed_way and plan.validation_way != plan.n_way:
             raise ConfigError(
                 f"the head of {type(self.learner).__name__} has {plan.n_way} rows (n_way), so validation_way must be as "
                 f"many, but it is {plan.validation_way}."
@@ -270,7 +270,7 @@ class _Job:
             "start": {"weights": None if self.start is None else tensor_digest(self.start.params)},
         }
 
-    def train_step(self, state: State) -> None:
+    def train_step(self, state: TrainingState) -> None:
         """One step of the outer optimiser, on episodes that the step's number decides."""
         plan, rate, parameters = self.plan, self.plan.rate(state.step), list(state.meta.values())
         sizes = [1, *(parameter.numel() for parameter in parameters)]
@@ -311,7 +311,7 @@ class _Job:
         decay = min(plan.averaging, state.step / (state.step + 10))
         state.average = interpolate(state.average, state.meta, 1 - decay)
 
-    def save(self, state: State, checkpoint: Path, identity: dict[str, Any]) -> None:
+    def save(self, state: TrainingState, checkpoint: Path, identity: dict[str, Any]) -> None:
         """Write a checkpoint, once for the whole team."""
         if self.team.leads:
             state.save(checkpoint, identity)
@@ -357,11 +357,11 @@ def _stop_between_steps() -> Iterator[_Stop]:
         stop.asked = True
 
     try:
-        before = signal.signal(signal.SIGINT, ask)
+        previous = signal.signal(signal.SIGINT, ask)
     except ValueError:  # not in the main thread: the caller handles signals
         yield stop
         return
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

@@ -343,6 +343,7 @@ def results(run: RunRecord) -> Results:
     return read_results(run)
 
 
+@pytest.mark.slow
 def test_results_are_the_same_bytes_with_and_without_inspection(run: RunRecord, tmp_path: Path):
     plain = run_experiment(tiny(run__n_sequences=2), tmp_path, workers=1)
     assert plain.results_path.read_bytes() == run.results_path.read_bytes()

@@ -57,6 +57,7 @@ def teach_for_ever(folder: Path, acknowledged: int) -> None:
         os.write(acknowledged, b".")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a killed process costs no imports")
 @pytest.mark.parametrize("method", ["prototypes", "tsc"])
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(method: str, tmp_path: Path):
@@ -110,6 +111,7 @@ def change_for_ever(folder: Path, acknowledged: int) -> None:
         os.write(acknowledged, b".")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a killed process costs no imports")
 def test_a_process_killed_while_it_renames_undoes_or_forgets_leaves_a_whole_model(tmp_path: Path):
     chance, folder = random.Random("kill changes"), tmp_path / "model"

@@ -1,6 +1,5 @@
 """The command line: quick help, one-sentence errors, exit codes, paths as the last line."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,19 +10,13 @@ import pytest
 
 from fscl.continual.registry import methods
 from fscl.meta.shipped import shipped_bases
-from tests.conftest import ROOT
+from tests.children import FSCL, run_child, started_child
 from tests.data.birds import birds, written
 from tests.experiment.tiny import TINY, toml
 
 
 def fscl(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [sys.executable, "-c", "from fscl.cli import main; main()", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == code, ended.stderr
+    ended = run_child([*FSCL, *arguments], expect=code)
     assert "Traceback" not in ended.stderr
     return ended
 
@@ -36,7 +29,7 @@ def test_help_answers_at_once_and_imports_neither_torch_nor_scikit_learn():
     times = []
     for _ in range(5):
         begin = time.perf_counter()
-        ended = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+        ended = run_child([sys.executable, "-c", probe])
         times.append(time.perf_counter() - begin)
     assert ended.stdout.splitlines()[-1] == "False"
     assert "Usage:" in ended.stdout
@@ -55,6 +48,7 @@ def test_bases_lists_what_comes_with_the_package():
     listed = fscl("bases").stdout
     for name in shipped_bases():
         assert f"{name}: " in listed
+    assert "  protonet: Meta-trains the embedding so that class means classify." in listed
     assert "20-way 5-shot on test classes: 96.95 ± 0.12 % (600 episodes)" in listed
 
 
@@ -96,16 +90,10 @@ def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path, argum
 
 
 def test_ctrl_c_anywhere_is_one_sentence_and_exit_code_one(tmp_path: Path):
-    command = [sys.executable, "-c", "from fscl.cli import main; main()", "data", "info", "glyphs"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "FSCL_CACHE": str(tmp_path)},
-    )  # fmt: skip
-    assert process.stdout is not None
-    process.stdout.readline()  # it is at work
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "fscl: stopped.\n"
-    assert process.returncode == 1
+    with started_child([*FSCL, "data", "info", "glyphs"], env={"FSCL_CACHE": str(tmp_path)}) as child:
+        child.wait_until(lambda: "\n" in child.written()[0])  # it is at work
+        child.send(signal.SIGINT)
+        assert child.finish(timeout=60, expect=1).stderr == "fscl: stopped.\n"
 
 
 def test_a_run_prints_a_table_and_the_report_last_and_no_progress_off_a_terminal(tmp_path: Path):

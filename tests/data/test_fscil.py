@@ -108,6 +108,7 @@ def test_lists_that_do_not_fit_are_refused(small: Path, tmp_path: Path, change: 
     assert reason in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_real_sessions_are_one_stream_whose_base_is_chosen_on_images_held_out():
     splits = load_mini_fscil(path=real_path("mini/miniimagenet_64x64.tar"))
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (60, 60, 100)

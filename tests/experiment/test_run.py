@@ -1,7 +1,6 @@
 """Runs: the same bits with any number of workers, refused when they would mix."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.nets.trained import TrainedNetwork
 from fscl.process import cpu_level
-from tests.conftest import ROOT, noise_pool
+from tests.conftest import noise_pool
 from tests.experiment.tiny import TINY, begun, command, tiny, toml
 
 
@@ -105,6 +104,7 @@ def test_a_base_trained_on_the_streams_classes_is_refused(finished: RunRecord, t
     assert not (tmp_path / "leaky" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_real_omniglot_runs_from_the_archives_to_the_results(
     real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

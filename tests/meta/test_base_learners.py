@@ -168,6 +168,7 @@ def test_training_beats_the_untrained_network_on_unseen_classes(splits: Splits, 
     assert after > before + 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
     [
@@ -252,11 +253,11 @@ def test_queries_do_not_influence_each_other(learner: BaseLearner, norm: str, sm
 @pytest.mark.parametrize("learner", [Maml(inner_steps=2), MamlPlusPlus(inner_steps=2)], ids=str)
 def test_transductive_queries_do_and_are_tested_under_that_name(learner: BaseLearner, small_pool: ClassPool):
     spec = TINY.model_copy(update={"norm": "batch"})
-    assert list(learner.ways_to_test(TINY)) == [""]  # GroupNorm looks at one image at a time
-    ways = learner.ways_to_test(spec)
-    assert list(ways) == ["", "transductive BatchNorm"]
-    assert ways[""] == learner
-    together = ways["transductive BatchNorm"]
+    assert list(learner.test_variants(TINY)) == [""]  # GroupNorm looks at one image at a time
+    variants = learner.test_variants(spec)
+    assert list(variants) == ["", "transductive BatchNorm"]
+    assert variants[""] == learner
+    together = variants["transductive BatchNorm"]
     network, meta, episode = a_base(together, "batch"), a_meta(together, "batch"), an_episode(small_pool)
     fewer = Episode(episode.support, Examples(episode.query.images[:4], episode.query.labels[:4]), 3, episode.classes)
     found = together.query_scores(network, meta, fewer)

@@ -3,9 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -25,12 +22,11 @@ from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.shipped import load_base, load_base_with_details
 from fscl.meta.supervised import Supervised
-from fscl.meta.team import Team
 from fscl.meta.train import TrainSpec, episode_accuracy, meta_train
 from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec
 from fscl.storage import load_tensors
-from tests.conftest import ROOT
+from tests.children import FSCL, run_child, started_child
 from tests.meta.test_base_learners import QUICK, TINY, splits, train
 
 __all__ = ["splits"]  # a fixture
@@ -64,6 +60,7 @@ def test_training_stopped_by_ctrl_c_and_continued_ends_with_the_same_bits(
     assert all(torch.equal(continued.network.params[n], whole.network.params[n]) for n in whole.network.params)
 
 
+@pytest.mark.slow
 def test_a_killed_training_continues_with_the_same_bits(tmp_path: Path):
     arguments = [
         "train",
@@ -77,16 +74,13 @@ def test_a_killed_training_continues_with_the_same_bits(tmp_path: Path):
         "base.train.test_episodes=2",
         "--out",
     ]
-    command = [sys.executable, "-c", "from fscl.cli import main; main()", *arguments]
-    process = subprocess.Popen([*command, str(tmp_path / "cut")], cwd=ROOT)
     checkpoint = tmp_path / "cut" / "meta-training.safetensors"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
+    with started_child([*FSCL, *arguments, tmp_path / "cut"]) as child:
+        child.wait_until(checkpoint.exists)
+        child.send(signal.SIGKILL)
+        child.finish(expect=-signal.SIGKILL)
     for name in ("cut", "whole"):
-        subprocess.run([*command, str(tmp_path / name)], check=True, cwd=ROOT, capture_output=True)
+        run_child([*FSCL, *arguments, tmp_path / name])
     assert checkpoint.read_bytes() == (tmp_path / "whole" / "meta-training.safetensors").read_bytes()
     network = "network.safetensors"
     assert (tmp_path / "cut" / network).read_bytes() == (tmp_path / "whole" / network).read_bytes()
@@ -169,37 +163,6 @@ def test_averaged_weights_are_the_running_mean_of_the_weights(splits: Splits, tm
         torch.testing.assert_close(found, average)
 
 
-TINY_TRAINING = (
-    "base.network.width=4",
-    "base.network.norm=batch",
-    "base.train.meta_batch=3",
-    "base.train.steps=6",
-    "base.train.validate_every=3",
-    "base.train.validation_episodes=5",
-    "base.train.n_way=5",
-    "base.train.validation_way=5",
-    "base.train.test_episodes=3",
-    "base.train.jitter=1.0",
-    "base.train.averaging=0.9",
-)
-
-
-def test_two_processes_under_torchrun_end_with_the_bits_of_one(tmp_path: Path):
-    command = ["-m", "fscl", "train", "glyphs-protonet", *TINY_TRAINING, "--out"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    outputs = []
-    for arguments, name in ((command, "one"), (launcher, "two")):
-        done = subprocess.run(
-            [sys.executable, *arguments, str(tmp_path / name)],
-            check=True, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300,
-        )  # fmt: skip
-        outputs.append(done.stdout.replace(str(tmp_path / name), ""))
-    assert outputs[0] == outputs[1]  # and the second process says nothing
-    for name in ("meta-training.safetensors", "network.safetensors"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("part", "sentence"), [("loss", "the loss is nan at step 4"), ("gradient", "the gradient is not finite at step 4")]
 )
@@ -267,13 +230,6 @@ def test_training_may_start_from_a_trained_backbone(splits: Splits, tmp_path: Pa
         )
     with pytest.raises(RunError, match=r"start\.weights"):
         train(splits, tmp_path / "begun", learner, QUICK.model_copy(update={"steps": 1, "learning_rate": 1e-9}))
-
-
-def test_processes_with_different_checkpoints_refuse_to_go_on(monkeypatch: pytest.MonkeyPatch):
-    steps = iter([torch.tensor([3.0]), torch.tensor([0.0])])
-    monkeypatch.setattr(Team, "map", lambda team, count, work: [next(steps) for _ in range(count)])
-    with pytest.raises(RunError, match=r"from different steps: \[3, 0\]"):
-        Team(0, 2).agree(3)
 
 
 def test_the_tests_of_a_base_may_change_and_its_training_go_on(splits: Splits, tmp_path: Path):

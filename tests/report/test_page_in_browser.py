@@ -11,18 +11,17 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fscl.evaluation.inspected import Drift, FisherPoint, FisherReading, Inspection, Penalties, save_found
 
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.experiment.confused import confusions_json, worst_confusions
 from fscl.experiment.plan import Cell
 from fscl.rng import generator
 from fscl.storage import write_bytes
+from tests.children import run_child
 from tests.conftest import noise_pool
 from tests.report.runs import FAIR, GOOD, POOR, make_run, page_of, probed_run
 
@@ -135,10 +134,7 @@ def act(browser: str, folder: Path, page: str, actions: str) -> Seen:
         "--window-size=1100,900",
     ]
     options += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000", "--dump-dom"]
-    ended = subprocess.run(
-        [browser, *options, acting.as_uri()], capture_output=True, text=True, timeout=120, check=False, encoding="utf-8"
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended = run_child([browser, *options, acting.as_uri()], timeout=120)
     console = "\n".join(line for line in ended.stderr.splitlines() if "CONSOLE" in line)
     match = re.search(r'<pre id="outcome">(.*?)</pre>', ended.stdout, flags=re.DOTALL)
     assert match, f"the actions did not end; the console says: {console or 'nothing'}"

@@ -79,6 +79,7 @@ def test_the_classes_are_64_16_and_20_and_no_split_shares_one():
     assert len({name for names in MINI_IMAGENET.values() for name in names}) == 100
 
 
+@pytest.mark.slow
 def test_the_real_archive_has_every_class_with_as_many_images(empty_cache: Path):
     class Stopped(Exception):
         pass

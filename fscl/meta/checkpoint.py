@@ -1,4 +1,4 @@
-"""How far a meta-training is: what its checkpoint holds, and refuses to be continued as."""
+"""The state of a meta-training between two steps, and its file: a checkpoint, which only the same training continues."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from fscl.storage import load_tensors, save_tensors
 
 
 @dataclass
-class State:
+class TrainingState:
     """All that a checkpoint holds."""
 
     meta: Params
@@ -26,7 +26,7 @@ class State:
     history: list[tuple[int, float]] = field(default_factory=list)
 
     @classmethod
-    def fresh(cls, start: Params) -> "State":
+    def fresh(cls, start: Params) -> "TrainingState":
         meta = trainable_copy(start)
         return cls(meta, frozen_copy(meta), torch.optim.AdamW(meta.values()), frozen_copy(meta))
 
@@ -55,7 +55,7 @@ class State:
         save_tensors(path, "meta-training checkpoint", tensors, details)
 
     @classmethod
-    def load(cls, path: Path, identity: dict[str, Any], device: torch.device) -> "State":
+    def load(cls, path: Path, identity: dict[str, Any], device: torch.device) -> "TrainingState":
         tensors, details = load_tensors(path, "meta-training checkpoint")
         _refuse_other_identity(path, details["identity"], identity)
 
