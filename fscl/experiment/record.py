@@ -137,12 +137,7 @@ class RunRecord:
             path = self.file_path(cell, _checked_name(name))
             write_bytes(path, content)
             sync_folder(path.parent)
-        entry = {
-            "method": cell.method,
-            "sequence": cell.sequence,
-            "result": finished.result,
-            "cost": finished.cost,
-        }
+        entry = {"method": cell.method, "sequence": cell.sequence, "result": finished.result, "cost": finished.cost}
         line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
         with self.cells_path.open("ab") as file:
             file.write(line.encode() + b"\n")

@@ -58,6 +58,8 @@ def test_bases_lists_what_comes_with_the_package():
         (["show", "tcs"], "no method named 'tcs'. Did you mean 'tsc'?"),
         (["run", "glyphs-quik"], "Did you mean 'glyphs-quick'?"),
         (["run", "glyphs-quick", "stream.n_ways=3"], "Did you mean 'n_way'?"),
+        (["run", "glyphs-quick", "--executor", "locall"], "no executor named 'locall'. Did you mean 'local'?"),
+        (["run", "glyphs-quick", "--executor", "in-process", "--workers", "2"], "one cell at a time, but workers is 2"),
         (["train", "glyphs-quick"], "brings a trained network"),
         (["run", "glyphs-quick", "base.use=nothing"], "no base named 'nothing'"),
         (["data", "info", "omniglott"], "Did you mean 'omniglot'?"),

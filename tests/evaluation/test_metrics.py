@@ -92,6 +92,13 @@ def test_a_paired_difference_is_exact_when_sequences_differ_but_the_gap_does_not
     assert interval.half_width == pytest.approx(0, abs=1e-12)
 
 
+def test_a_difference_is_claimed_from_three_values_or_more_whose_interval_leaves_out_zero():
+    assert mean_interval([0.1, 0.11, 0.12]).excludes_zero
+    assert mean_interval([-0.1, -0.11, -0.12]).excludes_zero
+    assert not mean_interval([0.1, 0.1]).excludes_zero  # two are easily equal by chance
+    assert not mean_interval([0.1, -0.1, 0.2]).excludes_zero
+
+
 def test_a_paired_difference_of_unequal_lengths_is_refused():
     with pytest.raises(ValueError, match="zip"):
         paired_difference([0.9], [0.8, 0.4])

@@ -88,6 +88,18 @@ def test_the_same_problems_are_met_by_everyone_and_shots_are_never_queries(small
     assert all(len(set(classes)) == SPEC.n_way for classes in probe.problems.tolist())
 
 
+def test_classes_images_and_problems_of_a_probe_are_drawn(small_pool: ClassPool, probe: Probe):
+    assert len({tuple(classes) for classes in probe.problems.tolist()}) > 1
+    place = {
+        image.numpy().tobytes(): (index, number)
+        for index in range(len(small_pool))
+        for number, image in enumerate(small_pool.of_class(index))
+    }
+    shots = [[place[shot.numpy().tobytes()] for shot in of_class] for of_class in probe.shots]
+    assert [of_class[0][0] for of_class in shots] != list(range(SPEC.n_classes))
+    assert any([number for _, number in of_class] != list(range(SPEC.n_shot)) for of_class in shots)
+
+
 def test_a_query_does_not_influence_another(probe: Probe):
     network = base("batch")
     other = probe.queries.clone()

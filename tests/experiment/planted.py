@@ -27,6 +27,21 @@ def dies_in_the_middle(order, cell, on_task):
 executor.compute = dies_in_the_middle
 """
 
+STARTS = """
+log = os.open({log!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+import fscl.experiment.executors.executor as executor
+
+compute = executor.compute
+
+def noted(order, cell, on_task):
+    os.write(log, b"a cell began\\n")
+    {then}
+    return compute(order, cell, on_task)
+
+executor.compute = noted
+"""
+
 AUDIT = """
 log = os.open({log!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 CHANGES = {{"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink"}}
@@ -52,6 +67,11 @@ def plant(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     indented = "".join(f"    {line}" for line in code.splitlines(keepends=True))
     (folder / "sitecustomize.py").write_text(start + indented)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def plant_at_start_of_cells(then: str, log: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a line to `log` at the start of every cell, and then run the statement `then`."""
+    plant(STARTS.format(log=str(log), then=then), folder, monkeypatch)
 
 
 def plant_kills(cells: list[str], times: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

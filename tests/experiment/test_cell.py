@@ -43,7 +43,7 @@ def order_of(config: Config, folder: Path) -> Order:
 
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> Order:
-    return order_of(tiny(run__methods=["tsc", "replay", "prototypes"]), tmp_path_factory.mktemp("order"))
+    return order_of(tiny(seed=3, run__methods=["tsc", "replay", "prototypes"]), tmp_path_factory.mktemp("order"))
 
 
 def test_a_cell_gives_the_same_result_and_files_whatever_was_computed_before(order: Order):
@@ -55,6 +55,12 @@ def test_a_cell_gives_the_same_result_and_files_whatever_was_computed_before(ord
     assert again.files == first.files
     assert json.dumps(first.cost)  # JSON, too
     assert first.files.keys() == {"confused/tsc-001.json"}
+
+
+def test_a_cell_is_computed_on_one_thread_whatever_the_process_had(order: Order):
+    torch.set_num_threads(2)
+    compute(order, Cell("prototypes", 0))
+    assert torch.get_num_threads() == 1
 
 
 def test_an_order_knows_nothing_of_the_run_directory(order: Order):
@@ -78,6 +84,15 @@ def test_data_that_changed_since_the_run_began_are_refused(order: Order):
         DataError, match=r"'glyphs \(test\)' is not what the run began with: its content hash is \w+, and"
     ):
         compute(replace(order, data_hash="another"), Cell("prototypes", 0))
+
+
+def test_training_classes_that_changed_since_the_run_began_are_refused(tmp_path: Path):
+    config = tiny(probe={**PROBE, "n_classes": 4}, base_data={"name": "glyphs"}, run__methods=["prototypes"])
+    train = load_splits(config.data).train.content_hash
+    order = replace(order_of(config, tmp_path), base_data_hash=train)
+    assert "probes" in compute(order, Cell("prototypes", 0)).result
+    with pytest.raises(DataError, match=r"'glyphs \(train\)' is not what the run began with"):
+        compute(replace(order, base_data_hash="another"), Cell("prototypes", 0))
 
 
 @pytest.mark.parametrize("name", ["torch", "fscl", "arithmetic", "cpu"])

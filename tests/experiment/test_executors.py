@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from tests.conftest import ROOT
-from tests.experiment.planted import AUDIT, plant, plant_kills
+from tests.experiment.planted import AUDIT, plant, plant_at_start_of_cells, plant_kills
 from tests.experiment.tiny import TINY, command, tiny, toml
 
 
@@ -135,6 +136,45 @@ def test_workers_that_die_as_they_start_end_the_run_with_a_sentence(tmp_path: Pa
     plant("os._exit(7)", tmp_path / "planted", monkeypatch)
     with pytest.raises(RunError, match=r"the worker processes die as they start \(exit code 7\)"):
         run_experiment(tiny(run__n_sequences=1), tmp_path / "run", workers=2)
+
+
+def test_a_worker_that_dies_once_as_it_starts_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    marker = tmp_path / "marker"
+    once = f"if not os.path.exists({str(marker)!r}):\n    open({str(marker)!r}, 'w').close()\n    os._exit(7)\n"
+    plant(once, tmp_path / "planted", monkeypatch)
+    record = run_experiment(tiny(run__n_sequences=1, run__methods=["prototypes"]), tmp_path / "run", workers=1)
+    assert marker.exists()
+    assert set(record.cells()) == {Cell("prototypes", 0)}
+
+
+def test_a_worker_does_not_hear_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "log"
+    plant_at_start_of_cells("os.kill(os.getpid(), 2)", log, tmp_path / "planted", monkeypatch)
+    run_experiment(tiny(run__n_sequences=1, run__methods=["prototypes"]), tmp_path / "run", workers=1)
+    assert log.read_text() == "a cell began\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 1)])
+def test_a_driver_that_ends_takes_its_workers_with_it_in_the_middle_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+):
+    log = tmp_path / "log"
+    plant_at_start_of_cells("import time; time.sleep(600)", log, tmp_path / "planted", monkeypatch)
+    config = toml(tmp_path / "tiny.toml", TINY)
+    process = subprocess.Popen(
+        command(config, tmp_path / "run", 1), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not (log.exists() and log.read_text()) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)  # to the driver alone
+    try:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == code, errors
+        assert _all_gone(process.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 FAULTY = """
