@@ -1,5 +1,6 @@
-"""What a pretrained base means for a run: what it cannot serve is refused, what readers must know is said."""
+"""What a base that was trained elsewhere means for a run: what it cannot serve is refused, what readers must know is said."""
 
+from fscl.continual.registry import make_learner
 from fscl.errors import ConfigError
 from fscl.evaluation.contamination import seen_before
 from fscl.experiment.config import Config
@@ -8,9 +9,11 @@ from fscl.nets.network import Network
 
 
 def check_pretrained(config: Config, network: Network, reporter: Reporter) -> None:
-    """Say what a pretrained base means for a run, and refuse what it cannot serve."""
-    if network.seen is None:
+    """Say what a base that was trained elsewhere means for a run, and refuse what it cannot serve."""
+    if network.is_meta_trained:
         return
+    for method in config.run.methods:
+        make_learner(method, network, settings=config.settings_of(method))  # one that cannot start from it says so
     if config.probe is not None:
         raise ConfigError(
             "a probe asks for classes that the base was trained on, and those of a pretrained base are not at hand. Leave "

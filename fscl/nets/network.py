@@ -81,6 +81,11 @@ class Network(ABC):
         return False
 
     @property
+    def is_meta_trained(self) -> bool:
+        """Whether it was meta-trained here, on classes that are known."""
+        return False
+
+    @property
     def seen(self) -> str | None:
         """Data that the weights were trained on elsewhere, so that tables can say so."""
         return None

