@@ -82,10 +82,8 @@ class RunRecord:
 
     def file_path(self, cell: Cell, name: str) -> Path:
         """Where a file of a cell is."""
-        method = cell.method.replace(
-            ":", "+"
-        )  # a reference such as package.module:Class; no file has a colon everywhere
-        return self.folder / "files" / f"{method}-{cell.sequence:03d}" / name
+        place = f"{cell.method}-{cell.sequence:03d}/{name}"
+        return self.folder / "files" / place.replace(":", "+")  # of references; no file has a colon everywhere
 
     def observed_path(self, observer: str) -> Path:
         """What an observer saw of the training of the base."""
@@ -266,7 +264,9 @@ def _refuse_other_cpu(folder: Path, theirs: Mapping[str, Any], mine: Mapping[str
 def _same_cell(theirs: Mapping[str, Any], mine: Mapping[str, Any], cell: Cell, finished: Iterable[Cell]) -> Cell | None:
     """The finished cell of another run that has all that `cell` would have in this one, if there is one."""
     wanted = _depends_on(mine, cell)
-    if wanted is None or any(mine["config"].get(key) not in (None, theirs["config"].get(key)) for key in WATCHING):
+    if wanted is None or any(
+        (mine["config"].get(key) or None) not in (None, theirs["config"].get(key)) for key in WATCHING
+    ):
         return None
     known = set(finished)
     methods = [cell.method] if wanted["settings"] is None else [cell.method, *theirs["config"]["settings"]]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fscl.evaluation.metrics import Interval
 from fscl.experiment.config import make_config
-from fscl.experiment.plan import Cell
+from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.record import RunRecord
 from fscl.report.contents import TABLES
 from fscl.report.page import write_report
@@ -63,7 +63,7 @@ def append(record: RunRecord, cell: Cell, rows: Rows, n_labels: int, **more: Any
     result["diagnostics"] = [{"embedding_steps": 5.0}, {"embedding_steps": 10.0}][: len(rows)]
     seconds = [0.5 + number for number in range(len(rows))]  # 0.5, 1.5: a mean of 1
     cost = {"learn_seconds": seconds, "predict_seconds": seconds, "peak_memory_bytes": 2**20, **more.pop("cost", {})}
-    record.append(cell, {**result, **more}, cost)
+    record.append(cell, Finished({**result, **more}, cost))
 
 
 def table_of(record: RunRecord, name: str = "table") -> Table:
@@ -101,9 +101,9 @@ RISING = [
 STILL = [[[0.5, 0.7]] * 3] * 3
 
 
-def probed_run(folder: Path, sequences: int = 3) -> RunRecord:
+def probed_run(folder: Path, sequences: int = 3, **changes: Any) -> RunRecord:
     """Two methods with probes, counted work and stored bytes."""
-    record = make_run(folder, {"tsc": [], "prototypes": []}, probe=PROBE, run={"n_sequences": sequences})
+    record = make_run(folder, {"tsc": [], "prototypes": []}, probe=PROBE, run={"n_sequences": sequences}, **changes)
     for method, matrices, shares in (("tsc", GOOD, RISING), ("prototypes", FAIR, STILL)):
         for number in range(sequences):
             points = {str(after): shares[number][after] for after in (0, 1, 2)}
