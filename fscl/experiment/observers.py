@@ -34,8 +34,9 @@ def problems_with_observers(sections: Sections, n_tasks: int) -> Iterator[str]:
             schema = find_observer(name).Settings
             yield from (explain(problem, schema, ("observe", name)) for problem in error.errors())
         else:
-            if settings.last_moment() > n_tasks:
+            last = settings.last_moment()
+            if last > n_tasks:
                 yield (
-                    f"observe.{quoted_key(name)}: it looks after {settings.last_moment()} tasks, but a stream has {n_tasks}. Look "
-                    "earlier, or raise stream.n_tasks."
+                    f"observe.{quoted_key(name)}: it looks after {last} tasks, but a stream has {n_tasks}. Look earlier, or "
+                    "raise stream.n_tasks."
                 )
