@@ -46,6 +46,10 @@ def test_the_fisher_trace_of_a_linear_softmax_is_what_it_is_on_paper():
     assert reading.loss == pytest.approx(math.log(2))
 
 
+def test_the_trace_is_the_sum_over_all_parameter_tensors():
+    assert FisherReading(loss=0.5, layers={"a": 1.5, "b": 2.0}).trace == 3.5
+
+
 @pytest.mark.parametrize("method", ["replay", "tsc", "si"])
 def test_the_last_point_of_a_task_is_where_the_stream_s_own_first_task_ends(
     method: str, stream: Stream, small_pool: ClassPool
