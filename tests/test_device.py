@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from fscl.evaluation.inspection import Inspector, InspectSpec, fisher_over_episodes
 from torch import Tensor
 
+from fscl.analysis.drift import Drift, DriftObserver
+from fscl.analysis.fisher import FisherCourse, FisherObserver, fisher_over_episodes
+from fscl.analysis.penalties import Penalties, PenaltiesObserver
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import make_learner, methods
 from fscl.data.augment import Variation, varied
@@ -18,6 +20,7 @@ from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.device import find_device
 from fscl.errors import MisuseError, OtherRun, RunError
+from fscl.evaluation.observer import Observer
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import StreamResult, evaluate_stream
 from fscl.experiment.config import make_config
@@ -152,14 +155,28 @@ def test_other_backbones_and_photographs_keep_to_the_device(backbone: str):
         same(network.to(place).embed(images), here)
 
 
-def probed(network: Network, pool: ClassPool, probes: dict[str, Probe]) -> tuple[StreamResult, Inspector]:
-    inspector = Inspector(InspectSpec(drift_after=(0, 1), penalties_after=2, fisher_steps=(0, 1)), STREAM.task(POOL, 0))
-    learner = learner_of("tsc_gated", network)
-    return evaluate_stream(learner, STREAM, pool, probes=probes, on_learned=inspector.look), inspector
+Observed = tuple[Drift, FisherCourse, Penalties]
+
+
+def observed(network: Network, pool: ClassPool, probes: dict[str, Probe]) -> tuple[StreamResult, Observed]:
+    task, learner = STREAM.task(POOL, 0), learner_of("tsc_gated", network)
+    drift = DriftObserver(DriftObserver.Settings(after=(0, 1)), task)
+    fisher = FisherObserver(FisherObserver.Settings(steps=(0, 1)), task)
+    penalties = PenaltiesObserver(PenaltiesObserver.Settings(after=2), task)
+    observers: tuple[Observer, ...] = (drift, fisher, penalties)
+
+    def look(n_tasks: int, learner: ContinualLearner) -> None:
+        for observer in observers:
+            observer.look(n_tasks, learner)
+
+    result = evaluate_stream(learner, STREAM, pool, probes=probes, on_learned=look)
+    found = drift.found(learner), fisher.found(learner), penalties.found(learner)
+    assert found[0] is not None and found[1] is not None and found[2] is not None  # noqa: PT018 - mypy narrows it so
+    return result, (found[0], found[1], found[2])
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_protocol_with_its_probes_and_inspection_gives_the_figures_of_the_cpu(
+def test_the_protocol_with_its_probes_and_observers_gives_the_figures_of_the_cpu(
     device: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("fscl.evaluation.probe.PROBE_SETTINGS", learner_of("fsw", base()).settings)  # fewer steps
@@ -169,22 +186,17 @@ def test_the_protocol_with_its_probes_and_inspection_gives_the_figures_of_the_cp
         for how in ("means", "head", "network")
     }
     network = base()
-    here, looked = probed(network, POOL, probes)
-    found = looked.found(learner_of("tsc_gated", network))
+    here, (drift, fisher, _) = observed(network, POOL, probes)
     with pretended(device) as place:
         moved = {name: probe.to(place) for name, probe in probes.items()}
-        there, watched = probed(network.to(place), POOL.to(place), moved)
-        seen = watched.found(learner_of("tsc_gated", network.to(place)))
+        there, (drift_there, fisher_there, _) = observed(network.to(place), POOL.to(place), moved)
     assert json.dumps(there.result()["top1"]) == json.dumps(here.result()["top1"])
     assert there.probes == here.probes
     assert there.answers == here.answers
     assert there.multiply_adds == here.multiply_adds
-    assert seen.drift is not None
-    assert found.drift is not None
-    assert seen.drift.moved == pytest.approx(found.drift.moved, rel=1e-3)
-    assert [point.step for point in seen.fisher] == [point.step for point in found.fisher]
-    assert seen.fisher[-1].test.trace == pytest.approx(found.fisher[-1].test.trace, rel=1e-3)
-    assert seen.penalties is not None
+    assert drift_there.moved == pytest.approx(drift.moved, rel=1e-3)
+    assert [point.step for point in fisher_there.points] == [point.step for point in fisher.points]
+    assert fisher_there.points[-1].test.trace == pytest.approx(fisher.points[-1].test.trace, rel=1e-3)
 
 
 LEARNERS: dict[str, BaseLearner] = {

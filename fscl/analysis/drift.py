@@ -4,6 +4,7 @@ L. Wang et al. 2021, figure 2, draw it. Of methods that move their embedding; a 
 """
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Annotated, ClassVar
 
 import torch
@@ -92,11 +93,11 @@ class DriftObserver(Observer):
 
     def _features(self, learner: ContinualLearner, n_tasks: int) -> Tensor:
         """What the learner answers from; before the first task, BatchNorm has the statistics of its shots."""
-        if n_tasks > 0:
-            return learner.features(self.images.images)
-        network = learner.starting_point()
-        statistics = network.freeze_statistics(network.to_input(self.task.support.images))
-        return network.embed(self.images.images, statistics=statistics)
+        if n_tasks == 0:
+            learner, network = copy(learner), learner.starting_point()
+            statistics = network.freeze_statistics(network.to_input(self.task.support.images))
+            learner.network = network.with_weights(network.params, statistics)
+        return learner.features(self.images.images)
 
 
 OBSERVER = DriftObserver

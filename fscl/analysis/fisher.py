@@ -18,7 +18,7 @@ from fscl.continual.objectives import head_of_means
 from fscl.continual.regularisers.ewc import fisher_information
 from fscl.data.episode import Episode
 from fscl.data.pool import Examples
-from fscl.evaluation.observer import Finding, Observer
+from fscl.evaluation.observer import Finding, Observer, TrainingPoint
 from fscl.nets.network import Network
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, linear
@@ -37,10 +37,9 @@ class FisherReading(Finding):
         return sum(self.layers.values())
 
 
-class FisherPoint(Finding):
+class FisherPoint(TrainingPoint):
     """One state of the weights, on the images that it learns from and on others of the same classes."""
 
-    step: int = Field(ge=0)
     shots: FisherReading
     test: FisherReading
 

@@ -32,7 +32,7 @@ from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
-from fscl.experiment.observers import problems_with_observers
+from fscl.experiment.observers import observers_in_force, problems_with_observers
 from fscl.meta.base import BaseLearner
 from fscl.meta.learners import read_learner
 from fscl.meta.protonet import ProtoNet
@@ -296,7 +296,7 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
         problems = list(problems_with(config.settings, config.run.methods, config.conditions))
         problems += problems_with_observers(config.observe, config.stream.n_tasks)
         if not problems:
-            return config
+            return config.model_copy(update={"observe": observers_in_force(config.observe)})
     problems = list(dict.fromkeys(problems))
     count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
     raise ConfigError(f"{source} has {count}:\n" + "\n".join(f"  - {line}" for line in problems))

@@ -14,7 +14,7 @@ from fscl.errors import suggestion
 def explain(problem: ErrorDetails, root: type[BaseModel], above: tuple[str, ...] = ()) -> str:
     """One line for one problem that pydantic found in a value of type `root`, which stands under the keys `above`."""
     keys, section = _walk(problem["loc"], root)
-    where = ".".join([*map(_key, above), *keys]) or "the whole"
+    where = ".".join([*map(quoted_key, above), *keys]) or "the whole"
     context, given = problem.get("ctx", {}), problem["input"]
     match problem["type"]:
         case "extra_forbidden":
@@ -36,8 +36,9 @@ def _discriminator(context: Mapping[str, Any]) -> str:
     return str(context["discriminator"]).strip("'")
 
 
-def _key(name: str) -> str:
-    return f'"{name}"' if "@" in name else name
+def quoted_key(name: str) -> str:
+    """A key as TOML wants it."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
 def _quoted(text: object) -> list[str]:

@@ -82,10 +82,8 @@ class RunRecord:
 
     def file_path(self, cell: Cell, name: str) -> Path:
         """Where a file of a cell is."""
-        method = cell.method.replace(
-            ":", "+"
-        )  # a reference such as package.module:Class; no file has a colon everywhere
-        return self.folder / "files" / f"{method}-{cell.sequence:03d}" / name
+        place = f"{cell.method}-{cell.sequence:03d}/{name}"
+        return self.folder / "files" / place.replace(":", "+")  # of references; no file has a colon everywhere
 
     def observed_path(self, observer: str) -> Path:
         """What an observer saw of the training of the base."""

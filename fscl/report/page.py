@@ -16,9 +16,10 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from fscl.continual.registry import find_method
+from fscl.continual.registry import find_method, method_name
 from fscl.errors import MisuseError
 from fscl.experiment.record import RunRecord
+from fscl.plugins import is_reference
 from fscl.report.commands import run_command, shown_path, toml_listing, toml_value
 from fscl.report.contents import DATA_FILES, GALLERIES, INTRODUCTIONS, SECTIONS, TABLES, figure_specs
 from fscl.report.figures.lines import to_csv
@@ -220,6 +221,8 @@ def _attributes(cell: Cell) -> Markup:
 
 def _note(results: Results, name: str) -> MethodNote:
     settings = leaves(results.about["config"]["settings"].get(name, {}))
+    if is_reference(method_name(name)):  # its module would have to be imported
+        return MethodNote(name, "A method of another package.", "", _settings(settings))
     try:
         method = find_method(name)
     except MisuseError:

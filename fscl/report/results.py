@@ -19,6 +19,7 @@ from fscl.experiment.plan import Cell
 from fscl.experiment.record import OBSERVED, RunRecord
 from fscl.experiment.watch import TrainingCourse
 from fscl.nets.sources import ANY_SPEC
+from fscl.plugins import is_reference
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURE_BYTES = 4 * 2**20
@@ -104,7 +105,7 @@ def read_results(record: RunRecord) -> Results:
     """What a run directory holds, or an error that says which part of it cannot be read."""
     about, cells = record.about(), record.cells()
     try:
-        about["config"] = config = Config.model_validate(about["config"]).resolved()
+        about["config"] = config = _checked(about["config"])
         ANY_SPEC.validate_python(about["base"]["spec"])
         methods, n_sequences = tuple(map(str, config["run"]["methods"])), int(config["run"]["n_sequences"])
         outcomes = {
@@ -142,6 +143,16 @@ def read_results(record: RunRecord) -> Results:
         ) from error
 
 
+def _checked(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a run. One that names things of other packages is taken as it is: reading a run imports nothing
+    that it names."""
+    named = [*config["run"]["methods"], *config["settings"], *config["observe"], config["data"]["name"]]
+    named += [(config["base_data"] or {}).get("name", ""), config["base"].get("learner", {}).get("method", "")]
+    if any(":" in str(name) for name in named):
+        return config
+    return Config.model_validate(config).resolved()
+
+
 def _pictures(record: RunRecord, method: str) -> dict[str, bytes]:
     """The pictures of a method, by name; a page does not carry what is no PNG, or very large."""
     paths = sorted(record.file_path(Cell(method, 0), "").glob("*.png"))
@@ -151,6 +162,8 @@ def _pictures(record: RunRecord, method: str) -> dict[str, bytes]:
 
 def _findings(record: RunRecord, observer: str, methods: Sequence[str]) -> dict[str, Finding]:
     """What an observer found in each method; nothing of one that is not installed here."""
+    if is_reference(observer):  # its class would have to be imported
+        return {}
     try:
         kind = find_observer(observer).finding
     except MisuseError:

@@ -306,7 +306,9 @@ def test_a_run_on_a_named_base_is_rebuilt_by_its_workers_and_says_what_it_is(
     assert about["summary"].startswith("timm:small: frozen features that have seen ImageNet")
     assert len(about["spec"]["weights"]) == 32
     assert {cell.method for cell in record.cells()} == {"tsc", "replay", "prototypes"}
-    assert "The base is frozen, so methods that would move the embedding learn their heads alone" in " ".join(capsys.readouterr().err.split())
+    assert "The base is frozen, so methods that would move the embedding learn their heads alone" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert "frozen features that have seen ImageNet" in write_report(record).read_text()
     before = record.results_path.read_bytes()
     run_experiment(config, tmp_path / "run", workers=1)

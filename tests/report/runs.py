@@ -101,9 +101,9 @@ RISING = [
 STILL = [[[0.5, 0.7]] * 3] * 3
 
 
-def probed_run(folder: Path, sequences: int = 3) -> RunRecord:
+def probed_run(folder: Path, sequences: int = 3, **changes: Any) -> RunRecord:
     """Two methods with probes, counted work and stored bytes."""
-    record = make_run(folder, {"tsc": [], "prototypes": []}, probe=PROBE, run={"n_sequences": sequences})
+    record = make_run(folder, {"tsc": [], "prototypes": []}, probe=PROBE, run={"n_sequences": sequences}, **changes)
     for method, matrices, shares in (("tsc", GOOD, RISING), ("prototypes", FAIR, STILL)):
         for number in range(sequences):
             points = {str(after): shares[number][after] for after in (0, 1, 2)}

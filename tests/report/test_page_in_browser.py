@@ -16,8 +16,12 @@ from typing import Any
 
 import pytest
 
+from fscl.analysis.drift import Drift
+from fscl.analysis.fisher import FisherCourse, FisherPoint, FisherReading
+from fscl.analysis.penalties import Penalties
 from fscl.data.stream import StreamSpec, sample_stream
-from fscl.experiment.confused import confusions_json, worst_confusions
+from fscl.evaluation.findings import finding_bytes
+from fscl.experiment.confused import CONFUSIONS, confusions_json, worst_confusions
 from fscl.experiment.plan import Cell
 from fscl.rng import generator
 from fscl.storage import write_bytes
@@ -151,19 +155,20 @@ def opened(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 @pytest.fixture(scope="module")
 def opened_in_full(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """A run with all that a page can show: probed, inspected, and with images that were confused."""
+    """A run with all that a page can show: probed, observed, and with images that were confused."""
     folder = tmp_path_factory.mktemp("full")
-    record = probed_run(folder / "toy")
+    asked = {"drift": {"after": [1, 2]}, "fisher": {}, "penalties": {"after": 2}}
+    record, cell = probed_run(folder / "toy", observe=asked), Cell("tsc", 0)
     pool = noise_pool(n_classes=2, n_images=8)
     stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=4, n_query=4), generator(0, "stream"))
-    write_bytes(record.confused_path(Cell("tsc", 0)), confusions_json(worst_confusions(stream, pool, [[1] * 8])))
+    write_bytes(record.file_path(cell, CONFUSIONS), confusions_json(worst_confusions(stream, pool, [[1] * 8])))
     points = tuple(tuple((float(x), float(x * moment)) for x in range(4)) for moment in (1, 2))
     drift = Drift(after=(1, 2), labels=(0, 0, 1, 1), points=points, explained=0.9, moved=(0, 1), apart=(1, 2))
     readings = [FisherReading(loss=1 / step, layers={"convs.0.weight": 5.0 / step}) for step in (1, 10)]
     fisher = tuple(FisherPoint(step=step, shots=r, test=r) for step, r in zip((1, 10), readings, strict=True))
     penalties = Penalties(measure="gate", after=2, strength=0.1, low=0, high=1, mean=0.5, counts=(3, 0, 9))
-    found = Inspection(method="tsc", drift=drift, fisher=fisher, penalties=penalties)
-    save_found(record.inspected_path("tsc"), found)
+    for name, found in {"drift": drift, "fisher": FisherCourse(points=fisher), "penalties": penalties}.items():
+        write_bytes(record.file_path(cell, f"observed/{name}.json"), finding_bytes(found))
     return act(browser, folder, page_of(record), ALL_ACTIONS)
 
 
