@@ -1,4 +1,4 @@
-"""What a base that was trained elsewhere means for a run: what it cannot serve is refused, what readers must know is said."""
+"""A base from elsewhere in a run: what it cannot serve is refused, and what readers must know is said."""
 
 from fscl.continual.registry import make_learner
 from fscl.errors import ConfigError
