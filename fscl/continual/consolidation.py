@@ -256,13 +256,13 @@ class Consolidation(ContinualLearner):
 
     def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone, averaged over its views."""
-        total = None
-        for seen in (images, images.flip(3)) if self.settings.mirror else (images,):
-            for number in range(self.settings.views):
-                features = self.network.embed(view(seen, number), params, statistics=statistics)
-                total = features if total is None else total + features
-        assert total is not None
-        return total / (self.settings.views * (2 if self.settings.mirror else 1))
+        both_ways = (images, images.flip(3)) if self.settings.mirror else (images,)
+        views = (view(seen, number) for seen in both_ways for number in range(self.settings.views))
+        total = self.network.embed(next(views), params, statistics=statistics)
+        for seen in views:
+            total = total + self.network.embed(seen, params, statistics=statistics)
+        n_views = self.settings.views * len(both_ways)
+        return total if n_views == 1 else total / n_views
 
     @property
     def _learned_with(self) -> Statistics | None:
