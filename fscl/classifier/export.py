@@ -141,11 +141,17 @@ def _quiet() -> Iterator[None]:
 def _runner(content: bytes) -> Callable[[NDArray[np.uint8]], NDArray[np.float32]]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-
     def run(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        (found,) = session.run(None, {"pixels": pixels})
-        return np.asarray(found, dtype=np.float32)
+        try:
+            session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+            (answers,) = session.run(None, {"pixels": pixels})
+        except Exception as error:  # onnxruntime has a class of its own for every fault
+            reason = " ".join(str(error).split())
+            raise StorageError(
+                f"the exported file was not kept: onnxruntime cannot run it on {len(pixels)} pictures ({reason}). A method "
+                "of your own should use features.shape[0], not len(features), and tensor operations alone."
+            ) from error
+        return np.asarray(answers, dtype=np.float32)
 
     return run
 

@@ -13,15 +13,13 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import nn
 
 from fscl import ContinualClassifier
 from fscl.classifier.calibrate import likeliest_temperature, matching_temperature
 from fscl.continual.held_out import distances_without
 from fscl.continual.registry import methods
 from fscl.errors import DataError, MisuseError
-from fscl.nets.pretrained import pretrained_base
-from fscl.testing import POOL, noise_pool
+from fscl.testing import POOL
 from tests.classifier.models import BASE, classifier, examples
 from tests.continual.test_contract import quick
 
@@ -276,28 +274,6 @@ def test_rows_and_pictures_do_not_mix():
     assert rows.correct([0, 0, 5.0], 1).predict([[0, 0, 4.0]]).tolist() == [1]
     with pytest.raises(MisuseError, match="no extractor to export"):
         rows.export("rows.onnx")
-
-
-def test_a_pretrained_module_serves_as_base_and_is_exported_with_the_head(tmp_path: Path):
-    torch.manual_seed(0)
-    layers = (nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-    base = pretrained_base(nn.Sequential(*layers), image_size=16, mean=0.5, std=0.25)
-    pool = noise_pool(3, 6, channels=3)
-    y = np.repeat(["ant", "bee", "cat"], 6)
-    for method in ("tsc", "prototypes"):
-        model = ContinualClassifier(base, method=method).fit(pool.images.numpy(), y)
-        exported = model.export(tmp_path / f"{method}.onnx")
-        assert exported.largest_difference < 1e-4
-    with pytest.raises(MisuseError, match="a base of your own module cannot be saved"):
-        model.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_a_classifier_that_looks_both_ways_is_not_exported(tmp_path: Path):
-    pool = noise_pool(2, 4)
-    model = ContinualClassifier(BASE, settings={"mirror": True}).fit(pool.images.numpy()[:, 0], ["a"] * 4 + ["b"] * 4)
-    with pytest.raises(MisuseError, match="both ways cannot be one ONNX file"):
-        model.export(tmp_path / "model.onnx")
 
 
 def test_an_estimate_is_not_fooled_by_an_embedding_that_has_learned_the_examples_by_heart():

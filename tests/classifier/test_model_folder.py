@@ -15,7 +15,7 @@ from PIL import Image
 from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
 from fscl.classifier.store.manifest import read_manifest, write_manifest
-from fscl.errors import Divergence, MisuseError, ModelBusy, StorageError
+from fscl.errors import Divergence, MisuseError, StorageError
 from tests.classifier.models import POOL, classifier, contents, examples, same
 from tests.continual.test_contract import quick
 
@@ -98,19 +98,6 @@ def test_old_states_go_when_keep_states_says_so(tmp_path: Path):
     model.undo()
     with pytest.raises(MisuseError, match="beyond keep_states"):
         model.undo()
-
-
-def test_a_second_writer_is_told_who_writes_and_a_reader_is_not_kept_waiting(
-    model: ContinualClassifier, tmp_path: Path
-):
-    with (tmp_path / "model" / "lock").open("w") as held:
-        assert try_lock(held.fileno())
-        held.write(str(os.getpid()))
-        held.flush()
-        with pytest.raises(ModelBusy, match=f"process {os.getpid()} is changing"):
-            model.partial_fit(*examples(2))
-        assert same(ContinualClassifier.load(tmp_path / "model"), model)
-    model.partial_fit(*examples(2))
 
 
 def test_a_writer_goes_on_from_what_another_has_written(model: ContinualClassifier, tmp_path: Path):
