@@ -161,7 +161,7 @@ def export(model: Model, out: Annotated[Path, typer.Argument(metavar="OUT.onnx",
 
 def check_model_folder(model: Path) -> bool:
     """Verify every file of a model; whether all is well."""
-    from fscl.classifier.checking import check_model
+    from fscl.classifier.store.check import check_model
 
     found = check_model(model)
     for problem in found.problems:

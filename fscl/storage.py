@@ -9,8 +9,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +57,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def try_lock(descriptor: int) -> bool:
-    """Take the lock on an open file until it is closed or the process dies; False where another process holds it."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        lock: Callable[[], object] = partial(msvcrt.locking, descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        lock = partial(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    try:
-        lock()
-    except OSError:
-        return False
-    return True
 
 
 def canonical_json(content: Any) -> str:

@@ -205,9 +205,29 @@ def a_saved_learner_learns_the_next_task_identically(make: MakeLearner, network:
 def a_state_is_a_copy(make: MakeLearner, network: Network) -> None:
     learner = taught(make, network, TASKS[:1])
     state = learner.state()
-    before = LearnerState({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.details))
+    tensors = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    held = state.examples
+    examples = None if held is None else Examples(held.images.clone(), held.labels.clone())
     learner.learn_task(TASKS[1].support)
-    assert _same(before, state)
+    assert _same(LearnerState(tensors, dict(state.details), examples), state)
+
+
+def the_examples_that_it_remembers_are_those_of_its_state_and_were_taught(make: MakeLearner, network: Network) -> None:
+    learner, before = make(network), None
+    for task in TASKS:
+        learner.learn_task(task.support)
+        remembered, examples = learner.remembered(), learner.state().examples
+        if remembered is None or examples is None:
+            assert remembered is None
+            assert examples is None
+            before = None
+            continue
+        assert _same_examples(remembered.examples, examples)
+        images, labels = task.support.images, task.support.labels
+        if before is not None:
+            images, labels = torch.cat([before.images, images]), torch.cat([before.labels, labels])
+        assert _same_examples(Examples(images[remembered.kept], labels[remembered.kept]), examples)
+        before = examples
 
 
 def a_fresh_learner_has_learned_nothing_and_learns_the_same(make: MakeLearner, network: Network) -> None:
@@ -272,6 +292,7 @@ CONTRACT: tuple[Check, ...] = (
     same_seed_same_bits,
     a_saved_learner_learns_the_next_task_identically,
     a_state_is_a_copy,
+    the_examples_that_it_remembers_are_those_of_its_state_and_were_taught,
     a_fresh_learner_has_learned_nothing_and_learns_the_same,
     a_class_that_is_taken_out_is_gone_and_the_others_are_as_they_were,
     nothing_learned_is_a_clear_error,
@@ -285,7 +306,14 @@ def _same(one: LearnerState, other: LearnerState) -> bool:
         one.details == other.details
         and one.tensors.keys() == other.tensors.keys()
         and all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+        and _same_examples(one.examples, other.examples)
     )
+
+
+def _same_examples(one: Examples | None, other: Examples | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one.images.cpu(), other.images.cpu()) and torch.equal(one.labels.cpu(), other.labels.cpu())
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""What stands behind `fscl.ContinualClassifier`: pictures in, teaching, judging, and the folder that a model is."""
+"""What stands behind `fscl.ContinualClassifier`: inputs, teaching, calibration, answers, and the folder that a model is."""

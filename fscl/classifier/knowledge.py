@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fscl.classifier.labels import Label
-from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
 
 CallName = Literal["fit", "learn", "correct", "forget", "rename"]
@@ -27,6 +26,9 @@ class Lesson:
     sources: tuple[str, ...]
     call: CallName
     when: str
+
+    def __repr__(self) -> str:
+        return f"<Lesson {self.call!r}: {len(self.labels)} examples of {len(set(self.labels))} classes>"
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,13 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What leaving one stored example out at a time says; see judging.py.
+class Calibration:
+    """What leaving one stored example out at a time says; see calibrate.py.
 
     Attributes:
         accuracy: share of the left-out examples that are answered right; None where nothing could be left out.
         per_class: the same for each class.
-        temperature: what divides the scores, so that probabilities are honest.
+        temperature: what divides the scores, so that probabilities match the accuracy.
         threshold: how far a picture may be from its class's mean and still be known; None where unknown.
     """
 
@@ -69,42 +71,72 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class MemoryUse:
+    """The stored examples: how many of each class, their bytes, and the bound on them (None for no bound)."""
+
+    n_examples: int
+    per_class: dict[Label, int]
+    n_bytes: int
+    max_bytes: int | None
+
+
+@dataclass(frozen=True, repr=False)
 class Knowledge:
-    """Everything learned so far.
+    """Everything learned so far, apart from what the learner itself holds.
 
     Attributes:
         classes: the label of each class, in the order of arrival, which is how the learner numbers them.
-        learner: what the method has learned; None before the first example.
-        shots: the stored examples, numbered as the learner does; None if there is none.
+        examples: those stored, numbered as the learner does; None if there is none. Where the learner replays examples,
+            they are the very ones that it replays, and its state holds none of its own.
+        replayed: whether they are.
         sources: where each stored example came from.
         features: of the stored examples, by the weights that answer now.
-        fair: of the stored examples, by weights that have not learned from them: the base's. The same as `features` where
-            the embedding stands still.
+        base_features: of the stored examples, by weights that have not learned from them: the base's. The same as
+            `features` where the embedding stands still.
     """
 
     classes: tuple[Label, ...] = ()
-    learner: LearnerState | None = None
-    shots: Examples | None = None
+    examples: Examples | None = None
+    replayed: bool = False
     sources: tuple[str, ...] = ()
     features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    fair: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
-    judgement: Judgement = Judgement()
+    base_features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    calibration: Calibration = Calibration()
     history: tuple[Event, ...] = ()
 
     @property
     def counts(self) -> list[int]:
         """Stored examples of each class."""
-        if self.shots is None:
+        if self.examples is None:
             return [0] * len(self.classes)
-        return [int(count) for count in torch.bincount(self.shots.labels, minlength=len(self.classes))]
+        return [int(count) for count in torch.bincount(self.examples.labels, minlength=len(self.classes))]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the stored examples and their labels."""
+        return 0 if self.examples is None else self.examples.images.nbytes + self.examples.labels.nbytes
+
+    @property
+    def class_accuracy(self) -> dict[Label, float | None]:
+        """The estimated accuracy of each class."""
+        return dict(zip(self.classes, self.calibration.per_class, strict=True))
+
+    def memory_use(self, max_bytes: int | None) -> MemoryUse:
+        """What is stored of the examples, beside the bound on it."""
+        counts = self.counts
+        return MemoryUse(sum(counts), dict(zip(self.classes, counts, strict=True)), self.n_bytes, max_bytes)
 
     def details(self) -> dict[str, Any]:
         """All but the tensors, as a JSON value."""
         return {
             "classes": list(self.classes),
-            "labels": [] if self.shots is None else self.shots.labels.tolist(),
+            "labels": [] if self.examples is None else self.examples.labels.tolist(),
+            "replayed": self.replayed,
             "sources": list(self.sources),
-            "judgement": {**vars(self.judgement), "per_class": list(self.judgement.per_class)},
+            "calibration": {**vars(self.calibration), "per_class": list(self.calibration.per_class)},
             "history": [{**vars(event), "new": list(event.new), "known": list(event.known)} for event in self.history],
-            "learner": None if self.learner is None else self.learner.details,
         }
+
+    def __repr__(self) -> str:
+        n_examples = 0 if self.examples is None else len(self.examples)
+        return f"<Knowledge: {len(self.classes)} classes, {n_examples} stored examples, {len(self.history)} calls>"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fscl.classifier.explaining import Explanation
+from fscl.classifier.explain import Explanation
 from fscl.classifier.knowledge import Event
 from fscl.classifier.labels import Label
 

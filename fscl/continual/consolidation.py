@@ -34,6 +34,7 @@ from fscl.continual.learner import (
     ContinualLearner,
     HeldWeights,
     LearnerState,
+    Remembered,
     Waypoint,
     expect_keys,
     n_bytes,
@@ -255,13 +256,13 @@ class Consolidation(ContinualLearner):
 
     def _embed(self, images: Tensor, params: Params, statistics: Statistics | None) -> Tensor:
         """Features to answer with, each image alone, averaged over its views."""
-        total = None
-        for seen in (images, images.flip(3)) if self.settings.mirror else (images,):
-            for number in range(self.settings.views):
-                features = self.network.embed(view(seen, number), params, statistics=statistics)
-                total = features if total is None else total + features
-        assert total is not None
-        return total / (self.settings.views * (2 if self.settings.mirror else 1))
+        both_ways = (images, images.flip(3)) if self.settings.mirror else (images,)
+        views = (view(seen, number) for seen in both_ways for number in range(self.settings.views))
+        total = self.network.embed(next(views), params, statistics=statistics)
+        for seen in views:
+            total = total + self.network.embed(seen, params, statistics=statistics)
+        n_views = self.settings.views * len(both_ways)
+        return total if n_views == 1 else total / n_views
 
     @property
     def _learned_with(self) -> Statistics | None:
@@ -290,7 +291,8 @@ class Consolidation(ContinualLearner):
 
     def state(self) -> LearnerState:
         groups = {name: frozen_copy(params) for name, params in self._groups().items()}
-        return LearnerState(named(memory=self.memory.tensors(), **groups), {"n_tasks": self.n_tasks})
+        tensors = named(memory=self.memory.tensors(), **groups)
+        return LearnerState(tensors, {"n_tasks": self.n_tasks}, self.memory.examples)
 
     def restore(self, state: LearnerState) -> None:
         may_lack = ("memory/", "statistics/", "evicted/")  # there only after some tasks
@@ -311,7 +313,8 @@ class Consolidation(ContinualLearner):
         self.regulariser.restore({name: weights(name) for name in self.regulariser.tensors()})
         self.statistics = group("statistics") or None
         self.evicted = group("evicted")
-        self.memory.restore(group("memory"))
+        shots = None if state.examples is None else state.examples.to(self.network.device)
+        self.memory.restore(group("memory"), shots)
         self.n_tasks = int(state.details["n_tasks"])
 
     def without_class(self, label: int) -> bool:
@@ -320,6 +323,9 @@ class Consolidation(ContinualLearner):
         self.evicted = {name: without_row(tensor, label) for name, tensor in self.evicted.items()}
         self.memory.without_class(label)
         return True
+
+    def remembered(self) -> Remembered | None:
+        return self.memory.remembered()
 
     def _groups(self) -> dict[str, Params]:
         return {
@@ -336,7 +342,7 @@ class Consolidation(ContinualLearner):
 
     @property
     def moves_embedding(self) -> bool:
-        return self.settings.moving_steps > 0
+        return self.settings.moving_steps > 0 or (self.network.needs_statistics and self._learned_with is None)
 
     def diagnostics(self) -> dict[str, float]:
         """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how large the gradient of the

@@ -58,13 +58,34 @@ class LearnerSettings(BaseModel):
 
 @dataclass(frozen=True)
 class LearnerState:
-    """All that a learner has learned: tensors by name and a JSON value. Enough to go on as if never interrupted."""
+    """All that a learner has learned. Enough to go on as if never interrupted.
+
+    Attributes:
+        tensors: by name.
+        details: a JSON value.
+        examples: those that it was taught and keeps to replay, apart from the rest, so that whoever stores examples anyway
+            stores them once; None where it keeps none. Generated images are no examples, and are among the `tensors`.
+    """
 
     tensors: dict[str, Tensor]
     details: dict[str, Any]
+    examples: Examples | None = None
 
     def __repr__(self) -> str:
         return f"<LearnerState: {len(self.tensors)} tensors, {n_bytes(self.tensors.values()):,} bytes>"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The examples that a learner keeps to replay, in the order in which they were taught.
+
+    Attributes:
+        examples: the same as in its state.
+        kept: their positions in what was remembered before the last task, followed by the task's own examples.
+    """
+
+    examples: Examples
+    kept: Tensor
 
 
 @dataclass(frozen=True)
@@ -158,6 +179,10 @@ class ContinualLearner(ABC):
         """
         return False
 
+    def remembered(self) -> Remembered | None:
+        """The examples that it was taught and keeps to replay; None where it keeps none, or makes up its own."""
+        return None
+
     # answers about itself
 
     def diagnostics(self) -> dict[str, float]:
@@ -167,7 +192,11 @@ class ContinualLearner(ABC):
     def stored_bytes(self) -> dict[str, int]:
         """What is kept from task to task, by kind: "weights" to answer with, and where a method has them "memory" (of
         examples) and "importance" (of weights)."""
-        return {"weights": n_bytes(self.state().tensors.values())}
+        state = self.state()
+        held = {"weights": n_bytes(state.tensors.values())}
+        if state.examples is not None:
+            held["memory"] = n_bytes([state.examples.images, state.examples.labels])
+        return held
 
     def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
         """Scores of examples that were learned, each as if it had been left out; None where there is no cheap exact way.

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from fscl.continual.generator import GeneratorSpec, generate, parameter_counts
+from fscl.continual.learner import Remembered
 from fscl.continual.parts import Part, as_section
 from fscl.data.contact_sheet import contact_sheet
 from fscl.data.pool import Examples
@@ -111,7 +112,7 @@ class GeneratedImages(_Bounded):
     def empty(self) -> "ReplayMemory":
         made = self.generator.images_per_class  # a class that comes again does not leave as many behind again
         per_class = made if self.per_class == "all" else min(self.per_class, made)
-        return ReplayMemory(per_class, _limit(self.images), _limit(self.bytes))
+        return ReplayMemory(per_class, _limit(self.images), _limit(self.bytes), generated=True)
 
     def remembered(self, support: Examples, *, seed: int, n_tasks: int) -> Examples:
         if self.empty().keeps_nothing:
@@ -168,13 +169,23 @@ class ReplayMemory:
         per_class: images of one class at most; all of them if None, nothing if 0.
         n_images: images in all at most.
         n_bytes: bytes of images and labels at most.
+        generated: whether the images are made up, and so are no examples that anyone taught.
     """
 
-    def __init__(self, per_class: int | None = None, n_images: int | None = None, n_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        per_class: int | None = None,
+        n_images: int | None = None,
+        n_bytes: int | None = None,
+        *,
+        generated: bool = False,
+    ) -> None:
         self.per_class = per_class
         self.max_images = n_images
         self.max_bytes = n_bytes
+        self.generated = generated
         self.stored: Examples | None = None
+        self.kept = torch.zeros(0, dtype=torch.int64)  # what the last `add` returned
 
     def __len__(self) -> int:
         return 0 if self.stored is None else len(self.stored)
@@ -206,8 +217,12 @@ class ReplayMemory:
         if self.per_class == 0 or room == 0:
             return torch.zeros(0, dtype=torch.int64)
         kept = balanced(both.labels, self.per_class, room)
-        self.stored = Examples(both.images[kept], both.labels[kept])
+        self.stored, self.kept = Examples(both.images[kept], both.labels[kept]), kept
         return kept
+
+    def remembered(self) -> Remembered | None:
+        """The examples that are held, and which those of the last `add` were; None for generated images."""
+        return None if self.stored is None or self.generated else Remembered(self.stored, self.kept)
 
     def without_class(self, label: int) -> None:
         """Drop the images of a class; classes above it move down by one."""
@@ -216,17 +231,29 @@ class ReplayMemory:
         stay = self.stored.labels != label
         labels = self.stored.labels[stay]
         left = Examples(self.stored.images[stay.to(self.stored.images.device)], labels - (labels > label).long())
-        self.stored = left if len(left) else None
+        self.hold(left if len(left) else None)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What is held, by name, for storage."""
-        return (
-            {} if self.stored is None else {"images": self.stored.images.clone(), "labels": self.stored.labels.clone()}
-        )
+    def hold(self, examples: Examples | None) -> None:
+        """Hold these from now on, not copied: what is held is replaced, and never changed in place."""
+        self.stored = None if examples is None else Examples(examples.images, examples.labels.cpu())
+        self.kept = torch.arange(len(self))
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Hold what `tensors` returned."""
-        self.stored = Examples(tensors["images"], tensors["labels"].cpu()) if tensors else None
+    @property
+    def examples(self) -> Examples | None:
+        """What is held and was taught."""
+        return None if self.generated else self.stored
+
+    def tensors(self) -> Params:
+        """What is held and was not taught, by name, for storage."""
+        if self.stored is None or not self.generated:
+            return {}
+        return {"images": self.stored.images.clone(), "labels": self.stored.labels.clone()}
+
+    def restore(self, tensors: Params, examples: Examples | None) -> None:
+        """Hold what `tensors` and `examples` returned."""
+        if self.generated:
+            examples = Examples(tensors["images"], tensors["labels"]) if tensors else None
+        self.hold(examples)
 
     def _room(self, bytes_each: int) -> int | None:
         """How many images fit in all; None for any number."""

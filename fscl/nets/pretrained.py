@@ -13,7 +13,7 @@ it still and learns the head alone.
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -96,7 +96,7 @@ class PretrainedNetwork(Network):
 
     @property
     def device(self) -> torch.device:
-        return next((tensor.device for tensor in _state(self.module).values()), torch.device("cpu"))
+        return next((tensor.device for tensor in _tensors(self.module)), torch.device("cpu"))
 
     @property
     def picture_shape(self) -> tuple[int, int] | None:
@@ -302,8 +302,7 @@ def _own_module(module: nn.Module) -> nn.Module:
     """
     known: WeakKeyDictionary[nn.Module, nn.Module] = vars(_threads).setdefault("modules", WeakKeyDictionary())
     if module not in known:
-        tensors = itertools.chain(module.parameters(), module.buffers())
-        known[module] = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+        known[module] = deepcopy(module, {id(tensor): tensor for tensor in _tensors(module)})
     return known[module]
 
 
@@ -312,8 +311,13 @@ def _state(module: nn.Module) -> Params:
     return {name: tensor.detach() for name, tensor in module.state_dict().items() if isinstance(tensor, Tensor)}
 
 
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Its weights and buffers themselves: what `_state` detaches would be left over in an exported graph."""
+    return itertools.chain(module.parameters(), module.buffers())
+
+
 def _dtype(module: nn.Module) -> torch.dtype:
-    return next((tensor.dtype for tensor in _state(module).values() if tensor.is_floating_point()), torch.float32)
+    return next((tensor.dtype for tensor in _tensors(module) if tensor.is_floating_point()), torch.float32)
 
 
 def _per_channel(what: str, given: float | Sequence[float], channels: int) -> tuple[float, ...]:

@@ -13,34 +13,15 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import nn
 
 from fscl import ContinualClassifier
-from fscl.classifier.judging import distances_without, likeliest_temperature, matching_temperature
+from fscl.classifier.calibrate import likeliest_temperature, matching_temperature
+from fscl.continual.held_out import distances_without
+from fscl.continual.registry import methods
 from fscl.errors import DataError, MisuseError
-from fscl.nets.pretrained import pretrained_base
-from tests.conftest import noise_pool
-from tests.continual.test_contract import SMALL_GENERATOR, base
-
-POOL = noise_pool()
-BASE = base("group")
-
-
-def examples(*classes: int, n: int = 3, start: int = 0) -> tuple[np.ndarray, list[str]]:
-    """Pictures (n, h, w) of some classes of the pool, and their labels."""
-    X = np.concatenate([POOL.of_class(i)[start : start + n, 0].numpy() for i in classes])
-    return X, [f"class-{i}" for i in classes for _ in range(n)]
-
-
-def classifier(method: str = "prototypes", **settings: Any) -> ContinualClassifier:
-    if method == "tsc":
-        settings = {"settings": {"embedding_steps": 3}, **settings}  # for speed
-    return ContinualClassifier(BASE, method, **settings)
-
-
-def same(one: ContinualClassifier, other: ContinualClassifier) -> bool:
-    X = POOL.images[:40, 0].numpy()
-    return bool(np.array_equal(one.predict_proba(X), other.predict_proba(X))) and one.history_ == other.history_
+from fscl.testing import POOL
+from tests.classifier.models import BASE, classifier, examples
+from tests.continual.test_contract import quick
 
 
 @parametrize_with_checks([ContinualClassifier(), ContinualClassifier(method="prototypes")])
@@ -48,11 +29,9 @@ def test_scikit_learns_checks_pass_without_exception(estimator: ContinualClassif
     check(estimator)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", list(methods()))
 def test_every_method_learns_new_classes_and_more_of_known_ones(method: str):
-    has_settings = METHODS[method].settings is not None
-    settings = {"steps": 4, "generator": SMALL_GENERATOR} if has_settings else None
-    model = classifier(method, settings=settings).partial_fit(*examples(3, 1))
+    model = classifier(method, settings=quick(method, steps=4)).partial_fit(*examples(3, 1))
     model.partial_fit(*examples(0, 3, start=3))
     assert model.classes_.tolist() == ["class-0", "class-1", "class-3"]
     X, _ = examples(0, 1, 3, start=6)
@@ -175,9 +154,10 @@ def test_forgetting_leaves_no_example_row_or_sum_of_the_class(method: str):
     model = classifier(method).partial_fit(*examples(0, 1, 2)).partial_fit(*examples(3, 1, start=3))
     model.forget("class-1")
     gone = {pixels.tobytes() for pixels in POOL.of_class(1).numpy()}
-    state = model._knowledge.learner
-    assert state is not None
-    for name, tensor in [*state.tensors.items(), ("shots", model._knowledge.shots.images)]:
+    snapshot = model._model.snapshot
+    state, stored = snapshot.learner.state(), snapshot.knowledge.examples
+    assert stored is not None
+    for name, tensor in [*state.tensors.items(), ("examples", stored.images)]:
         if tensor.dtype == torch.uint8:
             assert gone.isdisjoint(pixels.numpy().tobytes() for pixels in tensor), name
     assert model.classes_.tolist() == ["class-0", "class-2", "class-3"]
@@ -296,38 +276,16 @@ def test_rows_and_pictures_do_not_mix():
         rows.export("rows.onnx")
 
 
-def test_a_pretrained_module_serves_as_base_and_is_exported_with_the_head(tmp_path: Path):
-    torch.manual_seed(0)
-    layers = (nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-    base = pretrained_base(nn.Sequential(*layers), image_size=16, mean=0.5, std=0.25)
-    pool = noise_pool(3, 6, channels=3)
-    y = np.repeat(["ant", "bee", "cat"], 6)
-    for method in ("tsc", "prototypes"):
-        model = ContinualClassifier(base, method=method).fit(pool.images.numpy(), y)
-        exported = model.export(tmp_path / f"{method}.onnx")
-        assert exported.largest_difference < 1e-4
-    with pytest.raises(MisuseError, match="a base of your own module cannot be saved"):
-        model.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_a_classifier_that_looks_both_ways_is_not_exported(tmp_path: Path):
-    pool = noise_pool(2, 4)
-    model = ContinualClassifier(BASE, settings={"mirror": True}).fit(pool.images.numpy()[:, 0], ["a"] * 4 + ["b"] * 4)
-    with pytest.raises(MisuseError, match="both ways cannot be one ONNX file"):
-        model.export(tmp_path / "model.onnx")
-
-
 def test_an_estimate_is_not_fooled_by_an_embedding_that_has_learned_the_examples_by_heart():
     """Noise with labels drawn at random: nothing can be known of other pictures."""
     X = np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
     y = [f"class-{number % 4}" for number in range(40)]
     model = ContinualClassifier(BASE, "tsc", settings={"steps": 60, "embedding_steps": 60, "stop_loss": 0, "jitter": 0})
     model.fit(X, y)
-    knowledge = model._session.knowledge
-    assert knowledge.shots is not None
-    moved = distances_without(knowledge.features, knowledge.shots.labels, 4).argmin(1)
-    by_heart = float((moved == knowledge.shots.labels).double().mean())
+    knowledge = model._model.snapshot.knowledge
+    assert knowledge.examples is not None
+    moved = distances_without(knowledge.features, knowledge.examples.labels, 4).argmin(1)
+    by_heart = float((moved == knowledge.examples.labels).double().mean())
     assert by_heart > 0.8  # what leaving out of the moved embedding would promise
     assert model.estimated_accuracy_ is not None
     assert model.estimated_accuracy_ < 0.45  # chance is 0.25

@@ -11,8 +11,7 @@ from PIL import Image
 from fscl import ContinualClassifier
 from fscl.data.images import MAX_PIXELS
 from fscl.errors import DataError, FsclError, MisuseError
-from tests.classifier.test_classifier import classifier, examples
-from tests.classifier.test_model_folder import contents
+from tests.classifier.models import classifier, contents, examples
 
 GREY = np.zeros((2, 16, 16), np.uint8)
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from fscl import ContinualClassifier
-from fscl.classifier.checking import check_model
-from tests.classifier.test_classifier import POOL, classifier, examples
+from fscl.classifier.store.check import check_model
+from tests.classifier.models import POOL, classifier, examples
 
 N_KILLS = 60
 N_CLASSES = 12

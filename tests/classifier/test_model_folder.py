@@ -13,17 +13,11 @@ import torch
 from PIL import Image
 
 from fscl import ContinualClassifier
-from fscl.classifier.checking import check_model
-from fscl.classifier.manifest import read_manifest, write_manifest
-from fscl.errors import Divergence, MisuseError, ModelBusy, StorageError
-from fscl.storage import try_lock
-from tests.classifier.test_classifier import POOL, classifier, examples, same
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a model but the lock, whose content is the last writer's number."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+from fscl.classifier.store.check import check_model
+from fscl.classifier.store.manifest import read_manifest, write_manifest
+from fscl.errors import Divergence, MisuseError, StorageError
+from tests.classifier.models import POOL, classifier, contents, examples, same
+from tests.continual.test_contract import quick
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def model(tmp_path: Path) -> ContinualClassifier:
 @pytest.mark.parametrize("method", ["tsc", "tsc_gr", "prototypes", "discriminant", "neighbour", "replay", "sequential"])
 def test_a_loaded_model_answers_and_goes_on_learning_as_if_never_saved(method: str, tmp_path: Path):
     trained = method in ("tsc_gr", "replay", "sequential")
-    settings = {"steps": 2, "generator": {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 1}}
+    settings = quick(method, steps=2)
     kept = classifier(method, settings=settings if trained else None).partial_fit(*examples(0, 1))
     kept.save(tmp_path / "model")
     again = ContinualClassifier.load(tmp_path / "model")
@@ -106,19 +100,6 @@ def test_old_states_go_when_keep_states_says_so(tmp_path: Path):
         model.undo()
 
 
-def test_a_second_writer_is_told_who_writes_and_a_reader_is_not_kept_waiting(
-    model: ContinualClassifier, tmp_path: Path
-):
-    with (tmp_path / "model" / "lock").open("w") as held:
-        assert try_lock(held.fileno())
-        held.write(str(os.getpid()))
-        held.flush()
-        with pytest.raises(ModelBusy, match=f"process {os.getpid()} is changing"):
-            model.partial_fit(*examples(2))
-        assert same(ContinualClassifier.load(tmp_path / "model"), model)
-    model.partial_fit(*examples(2))
-
-
 def test_a_writer_goes_on_from_what_another_has_written(model: ContinualClassifier, tmp_path: Path):
     other = ContinualClassifier.load(tmp_path / "model")
     other.partial_fit(*examples(2))
@@ -138,9 +119,9 @@ def test_a_reader_that_a_writer_overtakes_reads_the_newer_state(
             model.forget("class-1")  # removes the state that the reader is about to read
         return read_state(*arguments, **named)
 
-    from fscl.classifier.model_folder import read_state
+    from fscl.classifier.store.folder import read_state
 
-    monkeypatch.setattr("fscl.classifier.model_folder.read_state", moved_on)
+    monkeypatch.setattr("fscl.classifier.store.folder.read_state", moved_on)
     assert reader(tmp_path / "model").classes_.tolist() == ["class-0"]
     assert read_manifest(tmp_path / "model").seal != original.seal
 
@@ -149,8 +130,8 @@ def test_a_lesson_left_in_the_journal_is_completed_by_the_next_writer_and_not_be
     model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     expected = classifier("tsc").partial_fit(*examples(0, 1)).partial_fit(*examples(2))
-    monkeypatch.setattr("fscl.classifier.model_folder.ModelFolder._or_as_before", _as_if_killed)
-    monkeypatch.setattr("fscl.classifier.teaching.Teacher.learned", _killed)
+    monkeypatch.setattr("fscl.classifier.store.folder.ModelFolder._or_as_before", _as_if_killed)
+    monkeypatch.setattr("fscl.classifier.teacher.Teacher.learned", _killed)
     with pytest.raises(KeyboardInterrupt):
         model.partial_fit(*examples(2))
     monkeypatch.undo()
@@ -299,13 +280,13 @@ def test_equal_lessons_make_equal_folders(tmp_path: Path, monkeypatch: pytest.Mo
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-@pytest.mark.parametrize("at", ["fscl.classifier.model_folder.sweep", "fscl.classifier.sweeping.shutil.rmtree"])
+@pytest.mark.parametrize("at", ["fscl.classifier.store.folder.sweep", "fscl.classifier.store.sweep.shutil.rmtree"])
 def test_a_forget_that_is_cut_short_while_sweeping_is_finished_by_the_next_change(
     at: str, model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     before = set((tmp_path / "model" / "images").iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("fscl.classifier.model_folder.ModelFolder._or_as_before", _as_if_killed)
+        patch.setattr("fscl.classifier.store.folder.ModelFolder._or_as_before", _as_if_killed)
         patch.setattr(at, _killed)
         with pytest.raises(KeyboardInterrupt):
             model.forget("class-1")
@@ -321,8 +302,8 @@ def test_undo_with_a_lesson_waiting_drops_both_or_neither(
     model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("fscl.classifier.model_folder.ModelFolder._or_as_before", _as_if_killed)
-        patch.setattr("fscl.classifier.teaching.Teacher.learned", _killed)
+        patch.setattr("fscl.classifier.store.folder.ModelFolder._or_as_before", _as_if_killed)
+        patch.setattr("fscl.classifier.teacher.Teacher.learned", _killed)
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(*examples(5))
     waiting = ContinualClassifier.load(tmp_path / "model")

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from fscl.cli import main
-from tests.classifier.test_classifier import BASE, POOL, examples
-from tests.classifier.test_model_folder import contents
+from tests.classifier.models import BASE, POOL, contents, examples
 
 Printed = tuple[str, str]
 

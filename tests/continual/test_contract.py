@@ -80,13 +80,15 @@ def test_memory_never_exceeds_its_bound(method: str, bound: dict[str, int], held
     learner = make_learner(method, small_base(), seed=0, settings={"steps": 2, "memory": {**kind, **bound}})
     for task, expected in zip(TASKS, held, strict=True):
         learner.learn_task(task.support)
-        assert len(learner.state().tensors["memory/images"]) == expected
+        state = learner.state()
+        assert len(state.tensors["memory/images"] if state.examples is None else state.examples) == expected
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method not in BOUNDED])
 def test_other_methods_keep_no_image(method: str):
     learner = taught(partial(fresh, method=method), small_base(), TASKS)
     assert all("images" not in name for name in learner.state().tensors)
+    assert learner.state().examples is None
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -95,7 +97,7 @@ def test_a_learner_survives_a_file(method: str, tmp_path: Path):
     state = learner.state()
     save_tensors(tmp_path / "learner.safetensors", "learner", state.tensors, state.details)
     again = fresh(small_base("batch"), method)
-    again.restore(LearnerState(*load_tensors(tmp_path / "learner.safetensors", "learner")))
+    again.restore(LearnerState(*load_tensors(tmp_path / "learner.safetensors", "learner"), state.examples))
     for each in (learner, again):
         each.learn_task(TASKS[2].support)
     assert torch.equal(again.predict(POOL.images[:20]), learner.predict(POOL.images[:20]))

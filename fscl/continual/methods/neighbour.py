@@ -35,8 +35,9 @@ class NearestNeighbour(FrozenFeatures):
 
     def scores(self, features: Tensor) -> Tensor:
         nearness = -distances(features, self.known)
-        scores = nearness.new_full((len(features), self.n_classes), -torch.inf)
-        return scores.scatter_reduce(1, self.labels.expand(len(features), -1), nearness, "amax")
+        # not len(features), which an exported graph would take for the number of any batch
+        scores = nearness.new_full((features.shape[0], self.n_classes), -torch.inf)
+        return scores.scatter_reduce(1, self.labels.expand_as(nearness), nearness, "amax")
 
     def without_class(self, label: int) -> bool:
         stay = self.labels != label

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fscl.classifier.manifest import FileRecord, Manifest, read_manifest, verify
-from fscl.classifier.model_folder import BASE, READ_ATTEMPTS, ModelFolder
-from fscl.classifier.sheets import ImageStore, sheet_of
-from fscl.classifier.states import read_details
-from fscl.classifier.sweeping import strays
+from fscl.classifier.store.folder import BASE, READ_ATTEMPTS, ModelFolder
+from fscl.classifier.store.manifest import FileRecord, Manifest, read_manifest, verify
+from fscl.classifier.store.sheets import ImageStore, sheet_of
+from fscl.classifier.store.states import read_details
+from fscl.classifier.store.sweep import strays
 from fscl.errors import ModelBusy, StorageError
 
 

@@ -6,10 +6,11 @@ It is written last, in one piece, and so decides what the model is: files that i
 import hashlib
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.errors import StorageError
 from fscl.storage import digest, read_json, write_json
 
@@ -19,21 +20,6 @@ NAME = "model.json"
 STATE_FILES = ("learner.safetensors", "state.json")
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0)]
-
-
-class Settings(BaseModel):
-    """How the classifier of a folder learns; fixed when the folder is made. The names are those of its parameters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    base: str | None
-    method: str
-    settings: dict[str, Any]
-    memory_bytes: Count | None
-    keep_states: Count | None
-    invert: bool
-    seed: int
 
 
 class FileRecord(BaseModel):
@@ -74,7 +60,7 @@ class Manifest(BaseModel):
 
     format: int
     fscl: str
-    settings: Settings
+    settings: ClassifierSettings
     row_width: Annotated[int, Field(ge=1)] | None
     base_file: FileRecord | None
     next_number: Annotated[int, Field(ge=1)]
@@ -93,7 +79,7 @@ class Manifest(BaseModel):
         return earlier if self.settings.keep_states is None else min(earlier, self.settings.keep_states)
 
 
-def new_manifest(settings: Settings, *, row_width: int | None, base_file: FileRecord | None) -> Manifest:
+def new_manifest(settings: ClassifierSettings, *, row_width: int | None, base_file: FileRecord | None) -> Manifest:
     """That of a model that has learned nothing."""
     return Manifest(
         format=FORMAT,
@@ -127,9 +113,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise StorageError(f"{path} is not a whole model: {where}: {first['msg']}. Restore it from a copy.") from error
+        where, _, rule = first_fault(error)
+        raise StorageError(f"{path} is not a whole model: {where}: {rule}. Restore it from a copy.") from error
     if manifest.seal != seal:
         raise StorageError(f"{path} was altered after it was written: its seal does not match. Restore it from a copy.")
     return manifest

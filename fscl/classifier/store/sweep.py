@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-from fscl.classifier.journal import Journal
-from fscl.classifier.manifest import Manifest
-from fscl.classifier.sheets import ImageStore, sheet_of
-from fscl.classifier.states import read_details
+from fscl.classifier.store.journal import Journal
+from fscl.classifier.store.manifest import Manifest
+from fscl.classifier.store.sheets import ImageStore, sheet_of
+from fscl.classifier.store.states import read_details
 
 # in the order in which they are swept: a state that is left over tells the next writer that sweeping is not done
 FOLDERS = ("journal", "images", "states")

@@ -7,7 +7,7 @@ learned.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
+from fscl.classifier.labels import Label, plain_labels
 from fscl.data.folder import BadFiles, read_classes, visible_files
 from fscl.data.images import MAX_PIXELS, Pixels, pixels_of, read_image
 from fscl.errors import DataError
@@ -109,6 +111,32 @@ def as_pictures(X: Any, shape: Shape) -> Pictures:
         raise DataError(f"{len(items):,} pictures at once are too many; give at most {MAX_PICTURES:,}.")
     pixels = [one_picture(item, shape, name=f"picture {position}") for position, item in enumerate(items)]
     return Pictures(shape.tensor(pixels), tuple(_source(item) for item in items))
+
+
+def taught_examples(X: Any, y: Any, shape: Shape | None) -> tuple[Tensor, tuple[str, ...], tuple[Label, ...]]:
+    """What is to be learned: images or rows, where each came from, and a label for each.
+
+    Args:
+        X: pictures in any of their forms; or rows, already checked, as a tensor.
+        y: the labels; None for a folder that brings its own.
+        shape: what pictures are brought to; None for rows.
+    """
+    if shape is None:
+        examples, sources = X, ("",) * len(X)
+    else:
+        if is_folder(X) and y is None:
+            pictures, y = labelled_folder(Path(X), shape)
+        else:
+            pictures = as_pictures(X, shape)
+        examples, sources = pictures.images, pictures.sources
+    if y is None:
+        raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
+    if not isinstance(y, Iterable) or isinstance(y, str):
+        raise DataError(f"y holds a label for each example, but it is {y!r}. Give a list.")
+    labels = tuple(plain_labels(column_or_1d(y) if isinstance(y, np.ndarray) else y))
+    if len(labels) != len(examples) or not labels:
+        raise DataError(f"there are {len(examples)} examples and {len(labels)} labels; each needs one of its own.")
+    return examples, sources, labels
 
 
 def one_picture(item: object, shape: Shape, *, name: str) -> Pixels:

@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fscl.classifier.judging import fair_features, features_of, nearest_mean, scores_of
+from fscl.classifier.calibrate import base_features, nearest_mean
 from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
-from fscl.continual.learner import ContinualLearner
+from fscl.classifier.teacher import Snapshot
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
 
@@ -32,7 +32,7 @@ class Explanation:
     Attributes:
         ranked: every class with its calibrated probability, the likeliest first.
         nearest: the stored examples that the picture is most like, the nearest first.
-        distance: to the nearest class mean, in the embedding that the threshold is of (judging.py).
+        distance: to the nearest class mean, in the embedding that the threshold is of (calibrate.py).
         threshold: beyond which a picture is unknown; None where the stored examples cannot tell.
     """
 
@@ -62,47 +62,60 @@ def probabilities(scores: Tensor, temperature: float) -> Tensor:
     return torch.softmax(scores.double() / temperature, 1)
 
 
-def far_from_all(learner: ContinualLearner, knowledge: Knowledge, fair: Tensor) -> Tensor:
-    """Whether each of the pictures is unknown, by its fair features, or an error where the stored examples cannot tell."""
-    threshold, shots = knowledge.judgement.threshold, knowledge.shots
-    if threshold is None or shots is None:
+def far_from_all(base: Network, snapshot: Snapshot, images: Tensor, features: Tensor) -> Tensor:
+    """Whether each of the images is unknown, or an error where the stored examples cannot tell.
+
+    Args:
+        base: the network that the classifier began with.
+        snapshot: what is known.
+        images: those that are asked about.
+        features: of the images, by the snapshot's learner.
+    """
+    knowledge = snapshot.knowledge
+    if knowledge.calibration.threshold is None:
         raise MisuseError(
             "no stored class has two examples, so there is nothing to set a threshold by; teach a second example of a "
             "class, or predict without reject."
         )
-    return ~(nearest_mean(fair, knowledge.fair, shots.labels, learner.n_classes) <= threshold)
+    return ~(_distances(base, snapshot, images, features) <= knowledge.calibration.threshold)
 
 
-def explain(
-    base: Network, learner: ContinualLearner, knowledge: Knowledge, images: Tensor, *, n_nearest: int = 3
-) -> list[Explanation]:
+def explain(base: Network, snapshot: Snapshot, images: Tensor, *, n_nearest: int = 3) -> list[Explanation]:
     """Explain the answer to each image."""
-    features = features_of(learner, images)
-    chances = probabilities(scores_of(learner, features), knowledge.judgement.temperature)
-    shots = knowledge.shots
-    if shots is None:
-        distances, means = torch.zeros(len(features), 0), torch.full((len(features),), torch.inf)
+    knowledge, learner = snapshot.knowledge, snapshot.learner
+    features = learner.features(images)
+    chances = probabilities(learner.scores(features), knowledge.calibration.temperature)
+    if knowledge.examples is None:
+        to_examples = torch.zeros(len(features), 0)
     else:
-        distances = torch.cdist(features, knowledge.features, compute_mode="donot_use_mm_for_euclid_dist")
-        fair = fair_features(base, learner, images, features)
-        means = nearest_mean(fair, knowledge.fair, shots.labels, learner.n_classes)
-    found = []
-    for row, chance, mean in zip(distances, chances, means.tolist(), strict=True):
+        to_examples = torch.cdist(features, knowledge.features, compute_mode="donot_use_mm_for_euclid_dist")
+    answers = []
+    to_means = _distances(base, snapshot, images, features).tolist()
+    for row, chance, distance in zip(to_examples, chances, to_means, strict=True):
         order = torch.argsort(chance, descending=True, stable=True).tolist()
         nearest = torch.argsort(row, stable=True)[:n_nearest].tolist()
-        found.append(
+        answers.append(
             Explanation(
                 ranked=tuple((knowledge.classes[i], float(chance[i])) for i in order),
                 nearest=tuple(_neighbour(knowledge, i, float(row[i])) for i in nearest),
-                distance=mean,
-                threshold=knowledge.judgement.threshold,
+                distance=distance,
+                threshold=knowledge.calibration.threshold,
             )
         )
-    return found
+    return answers
+
+
+def _distances(base: Network, snapshot: Snapshot, images: Tensor, features: Tensor) -> Tensor:
+    """Of each image to the nearest class mean, in the embedding that the threshold is of."""
+    knowledge, learner = snapshot.knowledge, snapshot.learner
+    if knowledge.examples is None:
+        return torch.full((len(features),), torch.inf)
+    own = base_features(base, learner, images, features)
+    return nearest_mean(own, knowledge.base_features, knowledge.examples.labels, learner.n_classes)
 
 
 def _neighbour(knowledge: Knowledge, position: int, distance: float) -> Neighbour:
-    if knowledge.shots is None:
+    if knowledge.examples is None:
         raise MisuseError("no example is stored.")
-    label = knowledge.classes[int(knowledge.shots.labels[position])]
-    return Neighbour(label, distance, knowledge.sources[position], knowledge.shots.images[position].numpy().copy())
+    label = knowledge.classes[int(knowledge.examples.labels[position])]
+    return Neighbour(label, distance, knowledge.sources[position], knowledge.examples.images[position].numpy().copy())

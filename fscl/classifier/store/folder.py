@@ -5,7 +5,7 @@ base.safetensors     the network it began with
 states/000001/ …     a state for each call that can be undone, the present one last
 images/<sha256>.png  the stored examples, as the network sees them, those of a lesson on one sheet
 journal/             a lesson that is being learned
-lock                 held by the one process that writes
+lock, writer         held by the one process that writes, and its number
 
 A lesson is written to the journal and flushed, then learned, then committed by replacing model.json. A process that is
 killed leaves the state before or after; a lesson in the journal is completed by the next writer. Readers take no lock:
@@ -18,24 +18,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fscl.classifier.journal import Journal
-from fscl.classifier.knowledge import Knowledge, Lesson
+from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
-from fscl.classifier.lock import writing
-from fscl.classifier.manifest import (
+from fscl.classifier.store.journal import Journal
+from fscl.classifier.store.lock import TIMEOUT, writing
+from fscl.classifier.store.manifest import (
     NAME,
     Manifest,
-    Settings,
+    StateRecord,
     new_manifest,
     read_manifest,
     record_of,
     verify,
     write_manifest,
 )
-from fscl.classifier.sheets import ImageStore
-from fscl.classifier.states import read_state, write_state
-from fscl.classifier.sweeping import FOLDERS, has_strays, sweep
-from fscl.classifier.teaching import Teacher
+from fscl.classifier.store.sheets import ImageStore
+from fscl.classifier.store.states import read_state, write_state
+from fscl.classifier.store.sweep import FOLDERS, has_strays, sweep
+from fscl.classifier.teacher import Snapshot, Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
@@ -45,21 +45,27 @@ from fscl.storage import sync_folder
 BASE = "base.safetensors"
 READ_ATTEMPTS = 50
 
-Change = Callable[[Teacher, Knowledge], Knowledge]
-
 
 class ModelFolder:
-    """A model on disk: read by anyone at any time, changed by one process at a time."""
+    """A model on disk: read by anyone at any time, changed by one process at a time.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: where it is.
+        timeout: seconds that a change waits for another process to end its own.
+    """
+
+    def __init__(self, folder: Path, *, timeout: float = TIMEOUT) -> None:
         self.folder = folder
+        self.timeout = timeout
         self.images = ImageStore(folder / "images")
         self.journal = Journal(folder / "journal")
-        self._network: Network | None = None
-        self._last: tuple[str, Knowledge] | None = None  # what was read or written last, under its seal
+        self._teacher: Teacher | None = None
+        self._last: tuple[str, Snapshot] | None = None  # what was read or written last, under its seal
 
     @classmethod
-    def create(cls, folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> "ModelFolder":
+    def create(
+        cls, folder: Path, teacher: Teacher, states: Sequence[Snapshot], *, timeout: float = TIMEOUT
+    ) -> "ModelFolder":
         """A new model with these states, the present one last; all of it appears at once."""
         if folder.name in ("", ".."):
             raise MisuseError(f"{folder} is a place and no name; give the model a name of its own, such as my-model.")
@@ -68,7 +74,7 @@ class ModelFolder:
         part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
         try:
             part.mkdir(parents=True)
-            _write_new(part, network, settings, states)
+            _write_new(part, teacher, states)
             part.replace(folder)
         except OSError as error:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}. Nothing was written.") from error
@@ -76,21 +82,16 @@ class ModelFolder:
             shutil.rmtree(part, ignore_errors=True)
         with _after_the_fact(folder):
             sync_folder(folder.parent)
-        return cls(folder)
+        return cls(folder, timeout=timeout)
 
     # reading
 
-    def read(self) -> tuple[Network, Settings, Knowledge]:
-        """The present state, whole."""
-        manifest, knowledge = self.present()
-        return self.network(manifest), manifest.settings, knowledge
-
-    def present(self) -> tuple[Manifest, Knowledge]:
-        """The manifest and the state that it names, of one moment, whatever a writer does meanwhile."""
+    def read(self) -> Snapshot:
+        """The present state, of one moment, whatever a writer does meanwhile."""
         manifest = read_manifest(self.folder)
         for _ in range(READ_ATTEMPTS):
             try:
-                return manifest, self.knowledge(manifest)
+                return self.snapshot(manifest)
             except StorageError:
                 newer = read_manifest(self.folder)
                 if newer.seal == manifest.seal:
@@ -98,38 +99,38 @@ class ModelFolder:
                 manifest = newer
         raise ModelBusy(f"{self.folder} is being changed all the time; try again.")
 
-    def knowledge(self, manifest: Manifest) -> Knowledge:
+    def snapshot(self, manifest: Manifest) -> Snapshot:
         """The present state of a manifest."""
         if self._last is not None and self._last[0] == manifest.seal:
             return self._last[1]
-        if not manifest.states:
-            return Knowledge()
-        found = read_state(self.folder, manifest.states[-1], self.images, **self._shape(manifest))
-        self._last = manifest.seal, found
-        return found
+        snapshot = self._read(manifest.states[-1]) if manifest.states else self.teacher(manifest).empty()
+        self._last = manifest.seal, snapshot
+        return snapshot
 
-    def states(self) -> list[Knowledge]:
+    def states(self) -> list[Snapshot]:
         """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
         with self._locked():
             manifest = read_manifest(self.folder)
-            shape = self._shape(manifest)
-            found = [read_state(self.folder, record, self.images, **shape) for record in manifest.states]
-            return [Knowledge(), *found] if manifest.begins_empty else found
+            found = [self._read(record) for record in manifest.states]
+            return [self.teacher(manifest).empty(), *found] if manifest.begins_empty else found
 
-    def network(self, manifest: Manifest) -> Network:
-        """The base; it is read once, since it never changes."""
-        if self._network is None:
+    def teacher(self, manifest: Manifest | None = None) -> Teacher:
+        """How it learns; read once, since it never changes."""
+        if self._teacher is None:
+            manifest = manifest or read_manifest(self.folder)
             if manifest.row_width is not None:
-                self._network = precomputed_features(manifest.row_width)
+                network: Network = precomputed_features(manifest.row_width)
             elif manifest.base_file is not None:
-                self._network = load_base(verify(self.folder / BASE, manifest.base_file))
+                network = load_base(verify(self.folder / BASE, manifest.base_file))
             else:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
-        return self._network
+            self._teacher = Teacher(network, manifest.settings)
+        return self._teacher
 
-    def _shape(self, manifest: Manifest) -> dict[str, int]:
-        channels, image_size = self.network(manifest).picture_shape or (1, 1)  # rows are on no sheet
-        return {"image_size": image_size, "channels": channels}
+    def _read(self, record: StateRecord) -> Snapshot:
+        teacher = self.teacher()
+        channels, image_size = teacher.network.picture_shape or (1, 1)  # rows are on no sheet
+        return teacher.snapshot(*read_state(self.folder, record, self.images, image_size=image_size, channels=channels))
 
     def n_bytes(self) -> int:
         """Bytes of everything in the folder."""
@@ -137,24 +138,23 @@ class ModelFolder:
 
     # changing
 
-    def teach(self, teacher: Teacher, lesson: Lesson, *, acknowledged: Callable[[], None] = lambda: None) -> Knowledge:
-        """Learn a lesson: journal, learn, commit. `acknowledged` is called once it cannot be lost any more."""
-        with self._writing(teacher) as manifest:
-            before = self.knowledge(manifest)
-            plain_labels(lesson.labels, before.classes if lesson.call != "fit" else ())
+    def teach(self, lesson: Lesson) -> Snapshot:
+        """Learn a lesson: journal, learn, commit."""
+        with self._writing() as manifest:
+            before = self.snapshot(manifest)
+            plain_labels(lesson.labels, before.knowledge.classes if lesson.call != "fit" else ())
             with self._or_as_before():
                 self.journal.write(manifest.next_number, lesson)
-                acknowledged()
-                return self._commit(manifest, teacher.learned(before, lesson))
+                return self._commit(manifest, self.teacher().learned(before, lesson))
 
-    def change(self, teacher: Teacher, made: Change, *, final: bool = False) -> Knowledge:
+    def change(self, made: Callable[[Teacher, Snapshot], Snapshot], *, final: bool = False) -> Snapshot:
         """Commit what `made` makes of the present state; `final` removes every earlier one, and all that they held."""
-        with self._writing(teacher) as manifest:
-            after = made(teacher, self.knowledge(manifest))
+        with self._writing() as manifest:
+            after = made(self.teacher(), self.snapshot(manifest))
             with self._or_as_before():
                 return self._commit(manifest, after, final=final)
 
-    def undo(self, n_calls: int) -> Knowledge:
+    def undo(self, n_calls: int) -> Snapshot:
         """Go back by so many calls. A lesson that was cut short counts as one."""
         with self._locked():
             manifest = read_manifest(self.folder)
@@ -179,32 +179,32 @@ class ModelFolder:
                 sync_folder(self.folder)
                 self.journal.clear()
                 sweep(self.folder, manifest)
-            return self.knowledge(manifest)
+            return self.snapshot(manifest)
 
     def waiting(self) -> bool:
         """Whether a lesson that was written down waits to be learned."""
         return self.journal.pending(read_manifest(self.folder).next_number)
 
-    def complete(self, teacher: Teacher) -> Knowledge:
+    def complete(self) -> Snapshot:
         """Learn a lesson that a killed process left in the journal, and sweep up after it."""
-        with self._writing(teacher) as manifest:
-            return self.knowledge(manifest)
+        with self._writing() as manifest:
+            return self.snapshot(manifest)
 
     @contextmanager
-    def _writing(self, teacher: Teacher) -> Iterator[Manifest]:
+    def _writing(self) -> Iterator[Manifest]:
         """The lock, and the folder as the last writer would have left it."""
         with self._locked():
             manifest = read_manifest(self.folder)
             if self.journal.pending(manifest.next_number):
-                manifest = self._completed(manifest, teacher)
+                manifest = self._completed(manifest)
             elif has_strays(self.folder, manifest):
                 sweep(self.folder, manifest)
             yield manifest
 
-    def _completed(self, manifest: Manifest, teacher: Teacher) -> Manifest:
+    def _completed(self, manifest: Manifest) -> Manifest:
         try:
             lesson = self.journal.read(manifest.next_number)
-            self._commit(manifest, teacher.learned(self.knowledge(manifest), lesson))
+            self._commit(manifest, self.teacher().learned(self.snapshot(manifest), lesson))
         except OSError as error:
             raise StorageError(
                 f"a lesson that was cut short waits in {self.folder} and cannot be completed: {error.strerror or error}. "
@@ -216,7 +216,7 @@ class ModelFolder:
             ) from error
         return read_manifest(self.folder)
 
-    def _commit(self, manifest: Manifest, after: Knowledge, *, final: bool = False) -> Knowledge:
+    def _commit(self, manifest: Manifest, after: Snapshot, *, final: bool = False) -> Snapshot:
         record = write_state(self.folder, manifest.next_number, after, self.images, anew=final)
         states = (record,) if final else (*manifest.states, record)
         keep = manifest.settings.keep_states
@@ -258,7 +258,7 @@ class ModelFolder:
                 raise StorageError(
                     f"{self.folder / name} is a link; nothing outside the model's folder is written. Delete it."
                 )
-        with writing(self.folder):
+        with writing(self.folder, timeout=self.timeout):
             yield
 
 
@@ -274,7 +274,8 @@ def _after_the_fact(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_new(folder: Path, network: Network, settings: Settings, states: Sequence[Knowledge]) -> None:
+def _write_new(folder: Path, teacher: Teacher, states: Sequence[Snapshot]) -> None:
+    network, settings = teacher.network, teacher.settings
     for name in FOLDERS:
         (folder / name).mkdir()
     rows = network.picture_shape is None
@@ -285,8 +286,8 @@ def _write_new(folder: Path, network: Network, settings: Settings, states: Seque
         row_width=network.n_features if rows else None,
         base_file=None if rows else record_of(folder / BASE),
     )
-    begins_empty = not states or not states[0].history
-    written = [each for each in states if each.history]
+    begins_empty = not states or not states[0].knowledge.history
+    written = [each for each in states if each.knowledge.history]
     keep = settings.keep_states
     if keep is not None and len(written) > keep + 1:
         written, begins_empty = written[len(written) - keep - 1 :], False

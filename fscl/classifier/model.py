@@ -1,0 +1,153 @@
+"""A classifier over time: its present state, and those before, in memory or in a folder."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fscl.classifier.inputs import Shape
+from fscl.classifier.knowledge import Lesson
+from fscl.classifier.settings import ClassifierSettings
+from fscl.classifier.store.folder import ModelFolder
+from fscl.classifier.store.lock import TIMEOUT
+from fscl.classifier.teacher import Snapshot, Teacher
+from fscl.errors import MisuseError
+from fscl.nets.network import Network
+from fscl.storage import tensor_digest
+
+Change = Callable[[Teacher, Snapshot], Snapshot]
+
+
+class Model:
+    """Holds one `Snapshot` after another. Read `snapshot` once a question: a change replaces it by one assignment.
+
+    Changes from several threads take turns; questions never wait.
+    """
+
+    def __init__(self, teacher: Teacher, *, folder: ModelFolder | None = None) -> None:
+        self.teacher = teacher
+        self.folder = folder
+        self.past: list[Snapshot] = []
+        self.snapshot = teacher.empty()
+        self._changing = threading.RLock()
+
+    @classmethod
+    def load(cls, folder: Path, *, timeout: float = TIMEOUT) -> "Model":
+        """The model in a folder."""
+        opened = ModelFolder(folder, timeout=timeout)
+        snapshot = opened.read()
+        model = cls(opened.teacher(), folder=opened)
+        model.snapshot = snapshot
+        return model
+
+    @property
+    def settings(self) -> ClassifierSettings:
+        return self.teacher.settings
+
+    @property
+    def network(self) -> Network:
+        return self.teacher.network
+
+    @property
+    def shape(self) -> Shape:
+        """What pictures are brought to."""
+        channels, image_size = self.network.picture_shape or (1, 1)
+        return Shape(image_size, channels, self.settings.invert)
+
+    def has_only_rows_of_another_width(self, rows: Tensor | None) -> bool:
+        """Whether it had learned rows of another width, and all of that was undone or forgotten."""
+        known = bool(self.snapshot.knowledge.classes)
+        if rows is None or self.network.picture_shape is not None or known or self.folder is not None:
+            return False
+        return self.network.n_features != rows.shape[1]
+
+    def learn(self, lesson: Lesson) -> None:
+        """Learn a lesson; in a folder it is a transaction."""
+        with self._changing:
+            if self.folder is None:
+                self.change(lambda teacher, before: teacher.learned(before, lesson))
+            else:
+                self.snapshot = self.folder.teach(lesson)
+
+    def change(self, made: Change, *, final: bool = False) -> None:
+        """Replace what is known by what `made` makes of it; `final` leaves no way back."""
+        with self._changing:
+            if self.folder is not None:
+                self.snapshot = self.folder.change(made, final=final)
+                return
+            after = made(self.teacher, self.snapshot)
+            self._keep([] if final else [*self.past, self.snapshot])
+            self.snapshot = after
+
+    def follow(self, before: "Model") -> None:
+        """What another model knew can be gone back to, if it had the same base and settings."""
+        if before.settings == self.settings and _same(before.network, self.network):
+            self._keep([*before.past, before.snapshot])
+
+    def undo(self, n_calls: int) -> None:
+        """Go back by so many calls."""
+        if n_calls < 1:
+            raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
+        with self._changing:
+            if self.folder is not None:
+                self.snapshot = self.folder.undo(n_calls)
+                return
+            if n_calls > len(self.past):
+                raise MisuseError(
+                    f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone: {len(self.past)} can "
+                    "(no state is kept from before a forget, or beyond keep_states)."
+                )
+            self.snapshot = self.past[-n_calls]
+            self.past = self.past[:-n_calls]
+
+    def save(self, folder: Path, *, timeout: float = TIMEOUT) -> None:
+        """Write all of it as a new folder, and go on there."""
+        with self._changing:
+            states = [*self.past, self.snapshot] if self.folder is None else self.folder.states()
+            self.folder = ModelFolder.create(folder, self.teacher, states, timeout=timeout)
+            self.past = []  # the folder has them
+
+    def recover(self) -> bool:
+        """Complete a lesson that a killed process left in the folder's journal; whether there was one."""
+        with self._changing:
+            if self.folder is None or not self.folder.waiting():
+                return False
+            self.snapshot = self.folder.complete()
+            return True
+
+    def about(self) -> dict[str, Any]:
+        """What is known, as a JSON value: settings, classes with their stored examples and accuracy, bytes, history."""
+        snapshot, folder = self.snapshot, self.folder
+        knowledge = snapshot.knowledge
+        memory = knowledge.memory_use(self.settings.memory_bytes)
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "classes": [
+                {"label": label, "examples": memory.per_class[label], "accuracy": accuracy}
+                for label, accuracy in knowledge.class_accuracy.items()
+            ],
+            "accuracy": knowledge.calibration.accuracy,
+            "memory": {"examples": memory.n_examples, "bytes": memory.n_bytes, "bound": memory.max_bytes},
+            "learner_bytes": snapshot.learner.stored_bytes(),
+            "folder_bytes": None if folder is None else folder.n_bytes(),
+            "waiting": folder is not None and folder.waiting(),
+            "history": [vars(event) for event in knowledge.history],
+        }
+
+    def _keep(self, states: list[Snapshot]) -> None:
+        bound = self.settings.keep_states
+        self.past = states if bound is None else states[max(0, len(states) - bound) :]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_changing"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _changing=threading.RLock())
+
+
+def _same(one: Network, other: Network) -> bool:
+    if one is other:
+        return True
+    return one.n_features == other.n_features and tensor_digest(one.tensors()) == tensor_digest(other.tensors())

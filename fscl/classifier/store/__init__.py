@@ -1,0 +1,1 @@
+"""A model as a folder: journal, manifest, sheets of examples, states, lock; `folder.py` says how they go together."""
