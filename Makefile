@@ -7,7 +7,7 @@ OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missi
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
 
-.PHONY: demo test test-quick test-lowest clean
+.PHONY: demo test test-quick test-lowest mutants clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fscl demo
@@ -21,6 +21,10 @@ test: $(VENV)/.installed-dev
 
 test-quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+# Edits of the source that the tests must notice; lists those that survive.
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tools/mutants.py
 
 # The lower bounds in pyproject.toml are true: the quick tests pass with exactly the lowest versions (torch aside).
 test-lowest: $(LOWEST)/.installed
