@@ -15,7 +15,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fscl import ContinualClassifier
-from fscl.classifier.calibrate import likeliest_temperature, matching_temperature
 from fscl.continual.held_out import distances_without
 from fscl.continual.registry import methods
 from fscl.errors import DataError, MisuseError
@@ -232,10 +231,31 @@ def test_memory_stays_within_its_bound_in_bytes(method: str):
     assert none.explain(POOL.of_class(0)[0, 0].numpy()).nearest == ()
 
 
-def test_leaving_one_out_of_three_points_by_hand():
-    features = torch.tensor([[0.0], [2.0], [9.0]])
-    found = distances_without(features, torch.tensor([0, 0, 1]), 2)
-    assert found.tolist() == [[4, 81], [4, 49], [64, torch.inf]]
+def test_with_a_bound_each_stored_example_keeps_the_source_that_it_came_from(tmp_path: Path):
+    X, y = examples(0, 1, 2)
+    paths = [tmp_path / f"{number}.png" for number in range(len(X))]
+    for path, pixels in zip(paths, X, strict=True):
+        Image.fromarray(pixels).save(path)
+    for method in ("tsc", "prototypes"):
+        model = classifier(method, memory_bytes=5 * (16 * 16 + 8))
+        for start in (0, 3, 6):
+            model.partial_fit(paths[start : start + 3], y[start : start + 3])
+        knowledge = model._model.snapshot.knowledge
+        assert knowledge.sources == tuple(str(paths[i]) for i in (0, 1, 3, 4, 6))
+        assert knowledge.examples is not None
+        assert np.array_equal(knowledge.examples.images[:, 0].numpy(), X[[0, 1, 3, 4, 6]])
+        for i in (0, 4, 6):
+            nearest = model.explain(paths[i]).nearest[0]
+            assert (nearest.source, nearest.distance) == (str(paths[i]), pytest.approx(0, abs=1e-4))
+
+
+def test_forgetting_takes_the_sums_of_evicted_examples_along():
+    model = classifier("tsc", memory_bytes=6 * (16 * 16 + 8))
+    model.partial_fit(*examples(0, n=5)).partial_fit(*examples(1, n=4)).partial_fit(*examples(2, n=3))
+    model.forget("class-0")
+    evicted = model._model.snapshot.learner.state().tensors["evicted/counts"]
+    assert evicted.tolist() == [2, 1]  # of class-1 and class-2, of which 2 each are stored
+    assert model.memory_.per_class == {"class-1": 2, "class-2": 2}
 
 
 def test_history_tells_what_was_learned_when_and_how_well():
@@ -248,18 +268,6 @@ def test_history_tells_what_was_learned_when_and_how_well():
     assert model.class_accuracy_["class-1"] is None  # has one example alone
     shares = [model.class_accuracy_["class-0"], model.class_accuracy_["class-2"]]
     assert second.accuracy == pytest.approx((4 * shares[0] + 3 * shares[1]) / 7)
-
-
-def test_probabilities_are_neither_surer_nor_less_sure_than_the_left_out_examples_allow():
-    random = np.random.default_rng(0)
-    labels = torch.from_numpy(random.integers(0, 4, 4000))
-    truth = torch.from_numpy(random.normal(size=(4000, 4)))
-    truth[torch.arange(4000), labels] += 2  # of such data exp(2 · score) is the likelihood
-    assert likeliest_temperature(truth * 10, labels) == pytest.approx(5, rel=0.1)
-    sure = matching_temperature(truth, 0.7)
-    assert torch.softmax(truth / sure, 1).amax(1).mean() == pytest.approx(0.7, abs=1e-3)
-    perfect = likeliest_temperature(torch.eye(3) * 9, torch.arange(3))
-    assert torch.softmax(torch.eye(3) * 9 / perfect, 1).diagonal().mean() == pytest.approx(0.8, abs=1e-3)  # 4 of 5
 
 
 def test_rows_and_pictures_do_not_mix():

@@ -95,9 +95,55 @@ def test_old_states_go_when_keep_states_says_so(tmp_path: Path):
     for label in range(4):
         model.partial_fit(*examples(label))
     assert len(list((tmp_path / "model" / "states").iterdir())) == 2
-    model.undo()
+    assert model.undo().classes_.tolist() == ["class-0", "class-1", "class-2"]
     with pytest.raises(MisuseError, match="beyond keep_states"):
         model.undo()
+
+
+def test_a_sheet_in_the_place_of_another_is_refused(model: ContinualClassifier, tmp_path: Path):
+    """A picture that can be read, in the right size, but not the one that was stored."""
+    model.partial_fit(*examples(2, 3))
+    one, other = (tmp_path / "model" / "images").iterdir()
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(StorageError, match=f"{one.name} was altered after it was written"):
+        ContinualClassifier.load(tmp_path / "model")
+    assert any(one.name in problem for problem in check_model(tmp_path / "model").problems)
+
+
+def test_a_lesson_is_flushed_before_it_is_learned_and_a_state_before_it_is_the_models(
+    model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With the names of the files: a folder is flushed, too."""
+    from fscl.classifier.store import folder as store
+    from fscl.classifier.teacher import Teacher
+
+    events: list[str] = []
+    fsync, learned, commit = os.fsync, Teacher.learned, store.write_manifest
+
+    def flushed(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        name = str(path.relative_to(tmp_path / "model"))
+        events.append("a sheet" if "images/" in name else name.split(".safetensors")[0].replace(".", ""))
+        fsync(descriptor)
+
+    def learn(*arguments: Any) -> Any:
+        events.append("LEARN")
+        return learned(*arguments)
+
+    def replaced(*arguments: Any) -> None:
+        events.append("COMMIT")
+        commit(*arguments)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Teacher, "learned", learn)
+    monkeypatch.setattr(store, "write_manifest", replaced)
+    model.partial_fit(*examples(2))
+    learning, committing = events.index("LEARN"), events.index("COMMIT")
+    assert events[:learning] == ["journal/000002", "journal"]
+    written = events[learning + 1 : committing]
+    assert {"a sheet", "images", "states/000002/learner", "states/000002", "states"} <= set(written)
+    assert written.index("states/000002/learner") < written.index("states/000002") < written.index("states")
+    assert events[-1] == ""  # the folder itself, once model.json was replaced
 
 
 def test_a_writer_goes_on_from_what_another_has_written(model: ContinualClassifier, tmp_path: Path):

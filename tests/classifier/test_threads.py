@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fscl import ContinualClassifier
+from fscl.classifier.calibrate import calibrate
 from fscl.process import configure_process
 from fscl.testing import POOL
 from tests.classifier.models import classifier, examples
@@ -88,3 +90,24 @@ def test_threads_that_teach_at_once_take_turns_and_lose_nothing():
         thread.join()
     assert len(model.classes_) == 7
     assert [event.number for event in model.history_] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("call", ["fit", "learn", "forget"])
+def test_who_asks_in_the_middle_of_a_call_is_answered_from_the_state_before(call: str, monkeypatch: pytest.MonkeyPatch):
+    model = classifier().partial_fit(*examples(0, 1))
+    before, answers = _answer(model), []
+    calls = {
+        "fit": lambda: model.fit(*examples(2, 3)),
+        "learn": lambda: model.partial_fit(*examples(2)),
+        "forget": lambda: model.forget("class-1"),
+    }
+
+    def ask_meanwhile(*arguments: Any, **named: Any) -> Any:
+        calibration = calibrate(*arguments, **named)
+        answers.append(_answer(model))
+        return calibration
+
+    monkeypatch.setattr("fscl.classifier.teacher.calibrate", ask_meanwhile)
+    calls[call]()
+    assert answers == [before]
+    assert _answer(model) != before
