@@ -343,3 +343,57 @@ def test_every_learner_trains_every_network_and_its_base_learns_a_stream(
     images = torch.cat([splits.test.of_class(index)[:2] for index in range(3)])
     student.learn_task(Examples(images, torch.arange(3).repeat_interleave(2)))
     assert student.predict(images).shape[0] == 6
+
+
+def test_both_ways_is_the_mean_of_the_loss_and_that_with_support_and_query_exchanged(small_pool: ClassPool):
+    meta, episode = doubles(ProtoNet(), TINY), an_episode(small_pool)
+    exchanged = replace(episode, support=episode.query, query=episode.support)
+    forth, back = (ProtoNet().loss(TINY, meta, each) for each in (episode, exchanged))
+    torch.testing.assert_close(ProtoNet(both_ways=True).loss(TINY, meta, episode), (forth + back) / 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+def test_the_cosine_classifier_scores_all_training_classes_by_scaled_angles(scale: float, small_pool: ClassPool):
+    learner = Supervised(classifier="cosine", scale=scale)
+    meta, episode = doubles(learner, TINY), an_episode(small_pool)
+    network = learner.network(TINY, meta)
+    images = torch.cat([episode.support.images, episode.query.images])
+    labels = episode.classes[torch.cat([episode.support.labels, episode.query.labels])]
+    features = network.features(network.to_input(images))
+    cosines = torch.cosine_similarity(features[:, None], meta["classes/weight"][None], dim=2)
+    assert cosines.shape == (15, 20)
+    torch.testing.assert_close(
+        learner.loss(TINY, meta, episode), torch.nn.functional.cross_entropy(scale * cosines, labels)
+    )
+
+
+def test_supervised_features_are_compared_by_their_direction_alone():
+    """(3, 0) points as class 0 does and is nearer to class 1; by plain distance class 1 would have it."""
+    support, query = torch.tensor([[9.0, 0.0], [2.0, 1.5]]), torch.tensor([[3.0, 0.0]])
+    scores = Supervised().feature_scores(support, torch.tensor([0, 1]), query, 2)
+    torch.testing.assert_close(scores, torch.tensor([[0.0, -((1 - 0.8) ** 2 + 0.6**2)]]))
+
+
+@pytest.mark.parametrize("learner", [Maml(zero_head=True), MamlPlusPlus(zero_head=True)], ids=lambda each: each.method)
+def test_a_zero_head_starts_at_zero_and_a_backbone_at_random(learner: BaseLearner):
+    meta = a_meta(learner, "group")
+    assert [name for name, tensor in meta.items() if name.startswith("head/") and tensor.any()] == []
+    assert a_meta(learner.model_copy(update={"zero_head": False}), "group")["head/weight"].any()
+    assert meta["convs.0.weight"].any()
+
+
+def test_maml_plus_plus_anneals_with_the_part_of_the_training_that_is_done(small_pool: ClassPool):
+    learner = MamlPlusPlus(inner_steps=2, inner_rate=0.3, first_order_until=0.5, multi_step_until=0.25)
+    meta, episode = doubles(learner, TINY), an_episode(small_pool)
+
+    def gradients(done: float, **changes: object) -> tuple[Tensor, ...]:
+        return learner.model_copy(update=changes).gradients(TINY, meta, episode, done)[1]
+
+    def are_equal(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+        return all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(one, other, strict=True))
+
+    last_step_alone = {"multi_step_loss": False}
+    assert not are_equal(gradients(0.24), gradients(0.24, **last_step_alone))
+    assert are_equal(gradients(0.25), gradients(0.25, **last_step_alone))
+    assert not are_equal(gradients(0.49), gradients(0.49, first_order_until=0.0))
+    assert are_equal(gradients(0.5), gradients(0.5, first_order_until=0.0))
