@@ -288,7 +288,7 @@ def test_an_observer_of_somebody_else_goes_through_a_run_with_two_workers(mine: 
     names = {path.name for path in record.folder.rglob("observed/*")}
     assert names == {"observer_outside_fscl+ClassCounter.json"}  # a colon is no part of a file name everywhere
     results = read_results(record)
-    assert results.findings[mine].keys() == {"tsc", "replay", "prototypes"}
+    assert results.findings[mine] == {}  # reading a run imports nothing that it names
     images = 2 * config.base.train.n_way * config.base.train.n_shot
     assert results.training[mine] == ({"step": 0, "images": images}, {"step": 2, "images": images})
     assert mine in page_of(record)  # in the listing of the configuration

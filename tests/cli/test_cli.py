@@ -41,7 +41,7 @@ def test_methods_and_show_know_the_whole_table():
     shown = fscl("show", "tsc").stdout
     assert "slow_rate = 0.3" in shown
     assert "fscl.continual.consolidation" in shown
-    assert "Settings:  none" in fscl("show", "prototypes").stdout
+    assert "Settings: none" in fscl("show", "prototypes").stdout
 
 
 def test_bases_lists_what_comes_with_the_package():

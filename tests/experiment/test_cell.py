@@ -11,7 +11,7 @@ import torch
 
 import fscl.experiment.cell as cell_module
 from fscl.continual.registry import make_learner
-from fscl.data.sets import load_splits
+from fscl.data.catalogue import load_splits
 from fscl.errors import DataError, RunError, StorageError
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.experiment.cell import compute
@@ -54,7 +54,7 @@ def test_a_cell_gives_the_same_result_and_files_whatever_was_computed_before(ord
     assert again.result == first.result
     assert again.files == first.files
     assert json.dumps(first.cost)  # JSON, too
-    assert first.files.keys() == {"confused/tsc-001.json"}
+    assert first.files.keys() == {"confusions.json"}
 
 
 def test_a_cell_is_computed_on_one_thread_whatever_the_process_had(order: Order):
@@ -143,9 +143,9 @@ def test_the_learner_has_the_settings_of_its_own_method(order: Order, monkeypatc
     monkeypatch.setattr(cell_module, "make_learner", spy)
     for method in ("tsc", "replay", "prototypes"):
         compute(order, Cell(method, 0))
-    assert (given["tsc"]["steps"], given["tsc"]["embedding_steps"]) == (6, 2)
-    assert (given["replay"]["steps"], given["replay"]["embedding_steps"]) == (6, "all")
-    assert given["prototypes"] is None
+    assert (given["tsc"].steps, given["tsc"].embedding_steps) == (6, 2)
+    assert (given["replay"].steps, given["replay"].embedding_steps) == (6, "all")
+    assert given["prototypes"].model_dump() == {}
 
 
 def test_each_sequence_learns_its_own_stream(order: Order, monkeypatch: pytest.MonkeyPatch):

@@ -74,11 +74,11 @@ class Centroids(FrozenFeatures):
             groups[label] = with_example(centroids, counts, feature, threshold)
         if self.settings.limit != "none":
             groups = self._within(groups, self.settings.limit)
-        sizes = torch.tensor([len(counts) for _, counts in groups], device=features.device)
+        sizes = torch.tensor([len(counts) for _, counts in groups])
         seen = torch.bincount(labels, minlength=n_classes)
         seen[: self.n_classes] += self.seen
         self.centroids, self.counts = (torch.cat(parts) for parts in zip(*groups, strict=True))
-        self.labels = torch.arange(n_classes, device=features.device).repeat_interleave(sizes)
+        self.labels = torch.arange(n_classes).repeat_interleave(sizes).to(features.device)
         self.seen, self.unit = seen, unit
 
     def scores(self, features: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Centroids(FrozenFeatures):
 
 def median_distance(features: Tensor, labels: Tensor) -> Tensor:
     """The median distance between two examples of one class; 1 where no class has two."""
-    pairs = torch.ones(len(labels), len(labels), dtype=torch.bool, device=labels.device).triu(1)
+    pairs = torch.ones(len(labels), len(labels), dtype=torch.bool).triu(1).to(labels.device)
     same = (labels[:, None] == labels) & pairs
     return distances(features, features)[same].median() if bool(same.any()) else features.new_ones(())
 
@@ -146,7 +146,7 @@ def vote_shares(away: Tensor, order: Tensor) -> Tensor:
     chosen, farthest = away.gather(1, order), away.amax(1, keepdim=True)
     span = farthest - away.amin(1, keepdim=True)
     nearness = torch.where(span > 0, (farthest - chosen) / span.clamp_min(torch.finfo(away.dtype).tiny), 1.0)
-    places = torch.arange(1, order.shape[1] + 1, device=away.device, dtype=away.dtype)
+    places = torch.arange(1, order.shape[1] + 1).to(away)
     return torch.where(chosen == 0, torch.ones_like(chosen), nearness / places)
 
 
