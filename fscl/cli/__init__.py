@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
+from fscl.cli.model import COMMANDS, check_model_folder
 from fscl.errors import FsclError, MisuseError, OtherRun
-from fscl.model_cli import COMMANDS, check_model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
