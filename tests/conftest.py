@@ -6,12 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
 from fscl.data.pool import ClassPool
 from fscl.process import configure_process
-from fscl.rng import generator
+from fscl.testing import noise_pool
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL_DATA = Path(os.environ.get("FSCL_DATA") or ROOT.parent / "shared" / "data")  # read before a test changes it
@@ -65,18 +64,6 @@ def jpeg(colour: tuple[int, int, int] = (200, 30, 60), size: tuple[int, int] = (
     content = io.BytesIO()
     Image.new("RGB", size, colour).save(content, "JPEG")
     return content.getvalue()
-
-
-def noise_pool(
-    n_classes: int = 20, n_images: int = 12, *, size: int = 16, channels: int = 1, seed: int = 0
-) -> ClassPool:
-    """Classes that a small network can tell apart: each a random blocky pattern, each image the pattern with noise."""
-    random = generator(seed, "noise-pool")
-    patterns = torch.rand(n_classes, 1, channels, 4, 4, generator=random).repeat_interleave(size // 4, 3)
-    patterns = patterns.repeat_interleave(size // 4, 4)
-    noise = 0.35 * torch.randn(n_classes, n_images, channels, size, size, generator=random)
-    images = ((patterns + noise).clamp(0, 1) * 255).to(torch.uint8).flatten(0, 1)
-    return ClassPool("noise", images, tuple(f"class-{i}" for i in range(n_classes)), (n_images,) * n_classes)
 
 
 @pytest.fixture(scope="session")

@@ -39,9 +39,9 @@ from fscl.nets.params import placed, trainable_copy
 from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
-from tests.cli.test_cli import fscl
-from tests.conftest import noise_pool
-from tests.continual.test_contract import quick
+from fscl.testing import noise_pool
+from tests.children import FSCL, run_child
+from tests.continual.quick import quick
 from tests.experiment.tiny import TINY, tiny, toml
 from tests.pretend import Mixed, Pretend, pretended
 
@@ -332,7 +332,7 @@ def test_a_device_that_is_not_there_is_misuse_and_nothing_is_written(
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     config = toml(tmp_path / "tiny.toml", TINY)
-    ended = fscl(command, str(config), "--out", str(tmp_path / "out"), "--device", device, code=2)
+    ended = run_child([*FSCL, command, str(config), "--out", str(tmp_path / "out"), "--device", device], expect=2)
     assert sentence in ended.stderr
     assert not (tmp_path / "out").exists()
 

@@ -21,8 +21,8 @@ from fscl.meta.train import meta_train
 from fscl.nets.network import Network
 from fscl.report.figures.fisher import fisher_rows, fisher_svg
 from fscl.report.results import Results
+from fscl.testing import noise_pool
 from tests.analysis.small import base, learner_of
-from tests.conftest import noise_pool
 from tests.experiment.tiny import tiny
 
 

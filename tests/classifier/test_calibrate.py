@@ -8,7 +8,7 @@ from fscl.classifier.calibrate import likeliest_temperature, matching_temperatur
 from fscl.continual.held_out import distances_without
 from fscl.testing import POOL
 from tests.classifier.models import BASE, classifier, examples
-from tests.continual.test_contract import quick
+from tests.continual.quick import quick
 
 PROBE = POOL.images[:30]
 

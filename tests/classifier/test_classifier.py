@@ -20,7 +20,7 @@ from fscl.continual.registry import methods
 from fscl.errors import DataError, MisuseError
 from fscl.testing import POOL
 from tests.classifier.models import BASE, classifier, examples
-from tests.continual.test_contract import quick
+from tests.continual.quick import quick
 
 
 @parametrize_with_checks([ContinualClassifier(), ContinualClassifier(method="prototypes")])

@@ -13,7 +13,7 @@ from fscl.errors import MisuseError
 from fscl.nets.pretrained import pretrained_base
 from fscl.testing import POOL, noise_pool
 from tests.classifier.models import BASE, classifier, examples
-from tests.continual.test_contract import quick
+from tests.continual.quick import quick
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs fscl[export]")
 KINDS = ["tsc", "head", "tsc_gr", "prototypes", "neighbour", "discriminant", "gaussian", "projection"]

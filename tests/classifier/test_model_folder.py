@@ -17,7 +17,7 @@ from fscl.classifier.store.check import check_model
 from fscl.classifier.store.manifest import read_manifest, write_manifest
 from fscl.errors import Divergence, MisuseError, StorageError
 from tests.classifier.models import POOL, classifier, contents, examples, same
-from tests.continual.test_contract import quick
+from tests.continual.quick import quick
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fscl.continual.learner import ContinualLearner
 from fscl.storage import load_tensors
 from fscl.testing import POOL
 from tests.classifier.models import BASE, classifier, examples
-from tests.continual.test_contract import quick
+from tests.continual.quick import quick
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fscl.data.stream import StreamSpec, sample_stream
 from fscl.nets.network import Network
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 POOL = noise_pool()
 STREAM = sample_stream(POOL, StreamSpec(n_tasks=3, n_way=3, n_shot=3, n_query=5), generator(0, "stream"))

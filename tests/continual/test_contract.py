@@ -2,38 +2,23 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from fscl.continual.learner import ContinualLearner, LearnerState
+from fscl.continual.learner import LearnerState
 from fscl.continual.methods.prototypes import Prototypes
-from fscl.continual.registry import find_method, make_learner, merged, methods
+from fscl.continual.registry import find_method, make_learner, methods
 from fscl.data.pool import Examples
 from fscl.evaluation.probe import ProbeSpec, make_probe
-from fscl.nets.network import Network
 from fscl.storage import load_tensors, save_tensors
 from fscl.testing import CONTRACT, POOL, TASKS, Check, check_learner, small_base, taught
 from fscl.testing import predicting_twice_gives_one_answer as one_answer
 from fscl.testing import same_seed_same_bits as same_bits
 from fscl.testing import the_base_network_is_untouched as untouched
+from tests.continual.quick import SMALL_GENERATOR, fresh
 
 METHODS = list(methods())
-SMALL_GENERATOR = {"width": 16, "steps": 2, "critic_steps": 1, "images_per_class": 1}  # as many as shots
-
-
-def quick(method: str, **more: Any) -> dict[str, Any]:
-    """Settings with which a method takes few steps; those that it has."""
-    values = find_method(method).settings_in_force().model_dump()
-    given: dict[str, Any] = {"steps": 15, "learning_rate": 5e-3}
-    if "generator" in values.get("memory", {}):
-        given["memory"] = {"generator": SMALL_GENERATOR}
-    return {key: value for key, value in merged(given, more).items() if key in values}
-
-
-def fresh(network: Network, method: str, **more: Any) -> ContinualLearner:
-    return make_learner(method, network, seed=0, settings=quick(method, **more))
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])

@@ -20,7 +20,8 @@ from fscl.experiment.config import make_config
 from fscl.experiment.plan import Cell
 from fscl.experiment.run import run_experiment
 from fscl.report.page import write_report
-from tests.conftest import noise_pool, real_path
+from fscl.testing import noise_pool
+from tests.conftest import real_path
 from tests.experiment.tiny import tiny
 from tests.report.runs import interval_of, table_of, text_of
 

@@ -14,7 +14,7 @@ from fscl.data.pool import ClassPool, Splits, split_classes, with_rotations
 from fscl.data.stream import Stream, StreamSpec, listed_stream, sample_stream
 from fscl.errors import DataError, StorageError
 from fscl.rng import generator
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 
 def draw(pool: ClassPool, seed: int = 0, **spec: object) -> Stream:

@@ -6,7 +6,7 @@ import torch
 from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool, Splits, split_classes
 from fscl.data.stream import Stream, StreamSpec, sample_stream
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 POOL = noise_pool(20, 12)
 SPLITS = split_classes(POOL, train=range(10), validation=range(10, 15), test=range(15, 20))

@@ -17,7 +17,7 @@ from fscl.experiment.confused import MAX_SIDE, MOST_IMAGES, confusions_json, loa
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 from fscl.storage import read_json, write_bytes, write_json
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 
 def test_the_worst_confusions_come_first_with_the_images_that_were_confused(small_pool: ClassPool, tmp_path: Path):

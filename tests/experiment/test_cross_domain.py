@@ -20,7 +20,7 @@ from fscl.experiment.run import run_experiment
 from fscl.nets.trained import TrainedNetwork
 from fscl.report.commands import toml_listing
 from fscl.report.page import write_report
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 from tests.experiment.tiny import TINY, tiny
 
 PROBE = {"after": [0, 2], "n_episodes": 2, "n_way": 2, "n_shot": 2, "n_query": 2, "n_classes": 4}

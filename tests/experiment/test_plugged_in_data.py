@@ -11,8 +11,9 @@ from fscl.experiment.base import refuse_leak
 from fscl.experiment.config import make_config
 from fscl.experiment.record import RunRecord
 from fscl.nets.sources import load_network
+from fscl.testing import noise_pool
 from tests.children import FSCL, run_child
-from tests.conftest import ROOT, noise_pool
+from tests.conftest import ROOT
 from tests.data.toy import write_toy
 from tests.experiment.tiny import TINY, toml
 from tests.plugging import installed

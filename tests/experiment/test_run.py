@@ -15,8 +15,8 @@ from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.nets.trained import TrainedNetwork
 from fscl.process import cpu_level
+from fscl.testing import noise_pool
 from tests.children import run_child
-from tests.conftest import noise_pool
 from tests.experiment.tiny import TINY, begun, command, tiny, toml
 
 

@@ -15,7 +15,7 @@ from fscl.experiment.config import Config, make_config
 from fscl.experiment.progress import Reporter
 from fscl.meta import train as training
 from fscl.meta.shipped import load_base_with_details
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 QUIET = Reporter(quiet=True)
 TRAIN = {

@@ -15,7 +15,7 @@ TINY = {
     },
     "stream": {"n_tasks": 3, "n_way": 2, "n_shot": 2, "n_query": 3},
     "run": {"methods": ["tsc", "replay", "prototypes"], "reference": "replay", "n_sequences": 3},
-    "settings": {"all": {"steps": 6}, "tsc": {"embedding_steps": 2}},
+    "settings": {"all": {"steps": 6, "memory": {"generator": {"steps": 2}}}, "tsc": {"embedding_steps": 2}},
 }
 
 

@@ -10,30 +10,21 @@ from torch import Tensor
 from fscl.continual.registry import make_learner
 from fscl.data.augment import jittered
 from fscl.data.episode import Episode, jittered_episode, sample_episode
-from fscl.data.pool import ClassPool, Examples, Splits, split_classes
+from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus, step_shares
 from fscl.meta.protonet import ProtoNet, prototype_scores
 from fscl.meta.shipped import load_base
 from fscl.meta.supervised import Supervised
-from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
+from fscl.meta.train import episode_accuracy
 from fscl.nets.curvature import part
 from fscl.nets.network import Network
 from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec, init_params
 from fscl.rng import generator
-from tests.conftest import noise_pool
-
-TINY = NetworkSpec(width=4, image_size=16)
-QUICK = TrainSpec(
-    steps=6, n_way=3, n_shot=2, n_query=3, validate_every=2, validation_episodes=3, validation_way=3, validation_query=3
-)
-
-
-@pytest.fixture(scope="module")
-def splits() -> Splits:
-    return split_classes(noise_pool(), train=range(10), validation=range(10, 15), test=range(15, 20))
+from fscl.testing import noise_pool
+from tests.meta.small import QUICK, TINY, train
 
 
 def doubles(learner: BaseLearner, spec: NetworkSpec) -> Params:
@@ -135,18 +126,6 @@ def test_prototype_scores_are_minus_the_squared_distance_to_the_class_mean():
 def test_equal_prototypes_give_equal_scores():
     scores = prototype_scores(torch.ones(4, 3), torch.tensor([0, 1, 2, 3]), torch.randn(5, 3), 4)
     torch.testing.assert_close(scores.softmax(1), torch.full((5, 4), 0.25))
-
-
-def train(
-    splits: Splits,
-    checkpoint: Path,
-    learner: BaseLearner | None = None,
-    spec: TrainSpec = QUICK,
-    network: NetworkSpec = TINY,
-) -> TrainedBase:
-    return meta_train(
-        learner or ProtoNet(), network, splits.train, splits.validation, spec, seed=0, checkpoint=checkpoint
-    )
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])

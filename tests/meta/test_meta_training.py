@@ -27,9 +27,7 @@ from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec
 from fscl.storage import load_tensors
 from tests.children import FSCL, run_child, started_child
-from tests.meta.test_base_learners import QUICK, TINY, splits, train
-
-__all__ = ["splits"]  # a fixture
+from tests.meta.small import QUICK, TINY, train
 
 
 @pytest.mark.parametrize("learner", [ProtoNet(), Maml(inner_steps=2), MamlPlusPlus(inner_steps=2)], ids=str)

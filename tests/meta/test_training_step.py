@@ -17,7 +17,7 @@ from fscl.nets.params import Params, trainable_copy
 from fscl.nets.trained import NetworkSpec
 from fscl.rng import generator
 from fscl.storage import load_tensors
-from tests.conftest import noise_pool
+from fscl.testing import noise_pool
 
 SHAPE = NetworkSpec(width=4, image_size=16)
 PLAN = TrainSpec(

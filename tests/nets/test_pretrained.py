@@ -39,12 +39,13 @@ from fscl.testing import (
     TASKS,
     Check,
     a_saved_learner_learns_the_next_task_identically,
+    noise_pool,
     predictions_ignore_the_order_and_the_batch_of_the_test_images,
     the_base_network_is_untouched,
 )
 from fscl.testing import taught as taught_by
-from tests.conftest import noise_pool, real_path
-from tests.continual.test_contract import fresh
+from tests.conftest import real_path
+from tests.continual.quick import fresh
 from tests.experiment.tiny import tiny
 
 

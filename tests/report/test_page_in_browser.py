@@ -25,8 +25,8 @@ from fscl.experiment.confused import CONFUSIONS, confusions_json, worst_confusio
 from fscl.experiment.plan import Cell
 from fscl.rng import generator
 from fscl.storage import write_bytes
+from fscl.testing import noise_pool
 from tests.children import run_child
-from tests.conftest import noise_pool
 from tests.report.runs import FAIR, GOOD, POOR, make_run, page_of, probed_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
