@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from fscl.data.episode import Episode
-from fscl.device import is_autocast
 from fscl.meta.base import BaseLearner
-from fscl.nets.curvature import Autograd, Curvature, Scored, join, part
-from fscl.nets.fast.conv4_curvature import Conv4Curvature
+from fscl.nets.curvature import Curvature, Scored, join, part
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, empty_head, grow_head
 from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_params
@@ -67,12 +65,6 @@ class InnerLoopLearner(BaseLearner):
             return {"": self}
         variants = (self.model_copy(update={"transductive": flag}) for flag in (False, True))
         return {variant.inference: variant for variant in variants}
-
-
-def curvature_of(network: TrainedNetwork) -> Curvature:
-    """The fastest exact derivatives there are for this network; those written out by hand know one precision only."""
-    by_hand = network.spec.backbone == "conv4" and not is_autocast()
-    return Conv4Curvature(network.spec) if by_hand else Autograd(network)
 
 
 def support_and_query(network: TrainedNetwork, episode: Episode, *, transductive: bool) -> tuple[Scored, Scored]:

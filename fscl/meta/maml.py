@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.data.episode import Episode
-from fscl.meta.inner import InnerLoopLearner, adapt, curvature_of, support_and_query, unrolled_gradient
+from fscl.meta.inner import InnerLoopLearner, adapt, support_and_query, unrolled_gradient
 from fscl.nets.curvature import HEAD, part, scores
+from fscl.nets.fast.conv4_curvature import curvature_of
 from fscl.nets.norm import Statistics
 from fscl.nets.params import Params, gradient_step, linear
 from fscl.nets.trained import NetworkSpec, TrainedNetwork

@@ -31,13 +31,13 @@ from fscl.data.episode import Episode
 from fscl.meta.inner import (
     InnerLoopLearner,
     adapt,
-    curvature_of,
     shared_statistics,
     support_and_query,
     unrolled_gradient,
     with_statistics,
 )
 from fscl.nets.curvature import Scored, part, scores
+from fscl.nets.fast.conv4_curvature import curvature_of
 from fscl.nets.network import Network
 from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec, TrainedNetwork

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fscl.device import is_autocast
 from fscl.nets.curvature import HEAD, Autograd, Curvature, Scored
 from fscl.nets.fast.winograd import TILE, Plain, Winograd
 from fscl.nets.norm import EPSILON, NormName, group_count
@@ -30,6 +31,12 @@ from fscl.nets.trained import NetworkSpec, TrainedNetwork
 
 N_BLOCKS = 4
 FEWEST_FILTERS = 48  # for Winograd's convolution: with fewer, lifting takes longer than multiplying
+
+
+def curvature_of(network: TrainedNetwork) -> Curvature:
+    """The fastest exact derivatives there are for this network; those written out by hand know one precision only."""
+    by_hand = network.spec.backbone == "conv4" and not is_autocast()
+    return Conv4Curvature(network.spec) if by_hand else Autograd(network)
 
 
 @dataclass(frozen=True)
