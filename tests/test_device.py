@@ -19,14 +19,10 @@ from fscl.data.episode import sample_episode
 from fscl.data.pool import ClassPool, Examples, split_classes
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.device import find_device
-from fscl.errors import MisuseError, OtherRun, RunError
+from fscl.errors import MisuseError, RunError
 from fscl.evaluation.observer import Observer
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
 from fscl.evaluation.protocol import StreamResult, evaluate_stream
-from fscl.experiment.config import make_config
-from fscl.experiment.executors import find_executor
-from fscl.experiment.record import RunRecord
-from fscl.experiment.run import run_experiment
 from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
@@ -36,13 +32,13 @@ from fscl.meta.team import Team, join_team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
 from fscl.nets.network import Network
 from fscl.nets.params import placed, trainable_copy
-from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
+from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 from fscl.storage import load_tensors, save_tensors
 from fscl.testing import noise_pool
 from tests.children import FSCL, run_child
 from tests.continual.quick import quick
-from tests.experiment.tiny import TINY, tiny, toml
+from tests.experiment.tiny import TINY, toml
 from tests.pretend import Mixed, Pretend, pretended
 
 POOL = noise_pool(n_classes=12, n_images=8)
@@ -343,37 +339,6 @@ def test_devices_are_found_by_name():
         assert find_device("mps") == torch.device("mps")
         with pytest.raises(MisuseError, match=r"one of those that are here \(cpu, mps\)"):
             find_device("cuda")
-
-
-def test_the_record_names_device_and_autocast():
-    here = tiny().resolved()
-    assert (here["device"], here["autocast"], here["settings"]["tsc"]["autocast"]) == ("cpu", False, False)
-    there = tiny(device="cuda", autocast=True).resolved()
-    assert (there["device"], there["autocast"]) == ("cuda", True)
-    assert there["settings"]["tsc"]["autocast"]
-    assert make_config(there).resolved() == there
-    assert find_executor("local").workers_for(tiny(device="mps"), None) == 1
-
-
-def test_a_run_is_not_continued_under_autocast(tmp_path: Path):
-    config = {"run__n_sequences": 1, "run__methods": ["tsc"], "run__reference": "tsc"}
-    before = run_experiment(tiny(**config), tmp_path / "run", workers=1)
-    with pytest.raises(OtherRun, match=r"config\.autocast = False, but now it is True"):
-        run_experiment(tiny(**config, autocast=True), before.folder, workers=1)
-
-
-@pytest.mark.slow
-def test_a_whole_run_with_autocast_gives_finite_results_near_those_without(tmp_path: Path):
-    config = {"run__n_sequences": 1, "run__methods": ["tsc", "replay"], "stream__n_tasks": 2}
-    plain, lowered = (
-        run_experiment(tiny(**config, autocast=on), tmp_path / str(on), workers=1).about() for on in (False, True)
-    )
-    assert not plain["config"]["autocast"]
-    assert lowered["config"]["autocast"]
-    weights = [TrainedNetwork.load(RunRecord(tmp_path / str(on)).network_path)[0].params for on in (False, True)]
-    for name, tensor in weights[0].items():
-        assert torch.isfinite(weights[1][name]).all()
-        torch.testing.assert_close(weights[1][name], tensor, rtol=0.05, atol=5e-3)
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])

@@ -206,15 +206,13 @@ class Consolidation(ContinualLearner):
         if not steps:
             return
         features = self._embed(replay.images, fast, statistics)
-        for tensor in fast.values():
-            tensor.grad = None  # Adam skips what has no gradient: from here on only the head moves
         for step in steps:
             chosen = replay.batch()
             known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
             loss = cross_entropy(linear(fast_head, known), y)
             if step % FINITE_CHECK_EVERY == 0 and not torch.isfinite(loss):
                 raise self._divergence(f"the loss is {loss.item()} at step {step + 1}")
-            optimiser.zero_grad()
+            optimiser.zero_grad()  # Adam skips what has no gradient: only the head moves
             loss.backward()
             optimiser.step()
 

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
-from fscl.continual.memory import ReplayMemory
 from fscl.continual.registry import make_learner, methods
 from fscl.continual.regularisers import QuadraticPenalty
 from fscl.continual.regularisers.tagging import tag_gates
-from fscl.data.pool import ClassPool, Examples
+from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
 from fscl.nets.network import Network
@@ -264,33 +263,6 @@ def test_replay_holds_every_shot_of_every_task(stream: Stream, small_pool: Class
     assert torch.equal(stored.images[9:18], stream.task(small_pool, 1).support.images)
 
 
-def test_a_bounded_memory_keeps_the_first_images_of_each_class():
-    memory = ReplayMemory(per_class=2)
-    images = torch.arange(6, dtype=torch.uint8)[:, None, None, None]
-    memory.add(Examples(images, torch.tensor([0, 0, 0, 1, 1, 1])))
-    memory.add(Examples(images + 10, torch.tensor([0, 0, 2, 2, 2, 2])))
-    assert memory.stored is not None
-    assert memory.stored.images.flatten().tolist() == [0, 1, 3, 4, 12, 13]
-    assert memory.n_bytes == 6 + 6 * 8
-
-
-@pytest.mark.parametrize("bound", ["n_images", "n_bytes"])
-@pytest.mark.parametrize("room", [0, 1, 5, 7, 100])
-def test_a_bound_on_all_images_is_shared_evenly_and_never_exceeded(bound: str, room: int):
-    each = 4 + 8  # bytes of a 2×2 image and its label
-    memory = ReplayMemory(**{bound: room if bound == "n_images" else room * each + each // 2})
-    for task in range(4):
-        labels = torch.tensor([2 * task, 2 * task, 2 * task, 2 * task + 1])
-        memory.add(Examples(torch.full((4, 1, 2, 2), task, dtype=torch.uint8), labels))
-        assert len(memory) == min(room, 4 * (task + 1))  # never more, and never less than there is room for
-        assert memory.n_bytes <= room * each
-        if memory.stored is not None:
-            counts = torch.bincount(memory.stored.labels, minlength=2 * task + 2)
-            asked = torch.tensor([3, 1] * (task + 1))
-            assert bool(((counts.max() - counts <= 1) | (counts == asked)).all())  # whoever has fewer has no more
-    assert (memory.stored is None) == (room == 0)
-
-
 def test_the_head_can_have_a_rate_of_its_own(stream: Stream, small_pool: ClassPool):
     """Adam's first step is as long as its rate, whatever the gradient."""
     learner = make_learner("joint", base(), seed=0, settings={"steps": 1, "learning_rate": 1e-3, "head_rate": 0.5})
@@ -327,6 +299,12 @@ def test_a_diverging_task_names_method_task_rate_and_strength_and_changes_nothin
     with pytest.raises(Divergence, match=rf"tsc diverged in task 2: .*learning_rate 1e\+30{remedy}"):
         learner.learn_task(stream.task(small_pool, 1).support)
     assert same(before.tensors, learner.state().tensors)
+
+
+def test_a_loss_that_is_no_number_ends_the_task_at_once(stream: Stream, small_pool: ClassPool):
+    learner = make_learner("joint", base(), seed=0, settings={"steps": 5, "learning_rate": 1e30})
+    with pytest.raises(Divergence, match=r"joint diverged in task 1: the loss is (nan|inf) at step 2"):
+        learner.learn_task(stream.task(small_pool, 0).support)
 
 
 def test_the_table_is_the_paper_s():  # but for tsc, which is ours

@@ -115,6 +115,7 @@ def test_a_cell_whose_files_cannot_be_written_is_not_finished(tmp_path: Path):
         "../run.json",
         "../../run.json",
         "/etc/passwd",
+        "/run.json",
         "a/b/c.json",
         "observed/../../run.json",
         "observed/..",

