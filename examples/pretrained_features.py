@@ -59,9 +59,9 @@ def main() -> None:
     for number in range(asked.episodes):
         random = fscl.generator(0, "pretrained-episode", number)
         drawn = sample_positions(pool, n_way=asked.way, n_shot=asked.shot, n_query=N_QUERY, generator=random)
-        learner, labels = Prototypes(base), torch.arange(asked.way)
+        learner, labels = Prototypes(base, Prototypes.Settings(), seed=0), torch.arange(asked.way)
         learner.learn_features(features[drawn.support.flatten()], labels.repeat_interleave(asked.shot))
-        scores = learner.score_features(features[drawn.query.flatten()])
+        scores = learner.scores(features[drawn.query.flatten()])
         accuracies.append(top_k_accuracy(scores, labels.repeat_interleave(N_QUERY), 1))
     found = mean_interval(accuracies)
     seen = ", which the base has seen" if has_seen_classes(base, pool.name) else ""
