@@ -176,7 +176,7 @@ def _serve(connection: "Connection[Any, Any]") -> None:
         while (cell := _next(connection)) is not None:
             outcome = attempt(order, cell, lambda n_done: connection.send((TICK, n_done)))
             connection.send((OUTCOME, outcome if not isinstance(outcome, Exception) else _picklable(outcome)))
-    except Exception as error:
+    except Exception as error:  # whatever it is, the driver must hear of it
         error.add_note(f"In a worker process:\n{traceback.format_exc()}")
         connection.send((UNEXPECTED, _picklable(error)))
 
