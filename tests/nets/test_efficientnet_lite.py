@@ -46,9 +46,8 @@ def test_efficientnet_lite0_has_the_size_it_is_known_for():
 
 @needs_weights
 def test_the_imagenet_weights_are_a_base_that_tells_photographs_apart():
-    real_path("mini")
     base = fscl.load_base("efficientnet_lite0@64")
-    pool = fscl.load_mini_imagenet(image_size=64).validation
+    pool = fscl.load_mini_imagenet(image_size=64, path=real_path("mini")).validation
     shares = []
     for number in range(4):
         drawn = sample_positions(pool, n_way=5, n_shot=5, n_query=5, generator=generator(number, "episode"))
