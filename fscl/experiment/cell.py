@@ -82,7 +82,7 @@ class _Material:
 
 @lru_cache(maxsize=1)
 def _material(order: Order) -> _Material:
-    """Loaded with the first cell, so that what is wrong with it is told as an error of that cell."""
+    """Loaded with the first cell, so that what is wrong with it is an error of that cell."""
     _refuse_other_versions(order)
     device = find_device(order.config.device)
     splits = load_splits(order.config.data)
