@@ -8,6 +8,7 @@ from fscl.continual.registry import methods as methods
 from fscl.data.dataset import DataSet as DataSet
 from fscl.data.folder import load_folder as load_folder
 from fscl.data.folder import load_split_folder as load_split_folder
+from fscl.data.pairs import pool_from as pool_from
 from fscl.data.pool import ClassPool as ClassPool
 from fscl.data.pool import Examples as Examples
 from fscl.data.pool import Splits as Splits

@@ -1,35 +1,47 @@
 """How good the classifier is, from its stored examples alone: each is left out in turn, and asked for.
 
-A learner that can leave an example out of what it has learned does so (`ContinualLearner.held_out_scores`): class means
-exactly, other methods on a frozen embedding by being fitted again without one example of every class at a time. A method
-whose head is trained by gradient would have to learn everything again, so its examples are asked for by class means.
+A learner that can leave an example out of what it has learned does so (`ContinualLearner.held_out_scores`): `tsc_tail` by
+tails that have never seen the example, other methods on a frozen embedding by being fitted again without one example of
+every class at a time. A method whose head is trained by gradient would have to learn everything again,
+so its examples are asked for by class means.
 
-Where the embedding moves (`tsc`), it has learned from the very example that is left out, and would recognise it: of birds,
-31 % of which it got right, such an estimate promised 92. So the examples are asked for in the base's embedding, which has
-never seen them. That is the accuracy of class means on the base; what learning adds is not in it.
+Where the embedding moves and nothing was left out while it learned (`tsc`), it would recognise the example: of birds, 31 %
+of which it got right, such an estimate promised 92. So the examples are asked for in the base's embedding, which has never
+seen them. That is the accuracy of class means on the base; what learning adds is not in it.
+
+*Interval*: Wilson's, at 95 %, over the left-out examples. Duplicates count once.
 
 *Temperature*: what divides the scores so that the left-out examples' labels are likeliest. Each label is softened as the
 rule of succession has it: n right answers of n promise (n + 1) / (n + 2), so that ten examples never make anyone certain.
-Where the left-out scores are not the method's own, the mean probability of its answers is made to match the estimate.
+Where the left-out scores are not the method's own, the mean probability of its answers is made to match the estimate. With
+one example a class there is no estimate, and the stored examples themselves get a probability half-way between chance and
+certainty: new ones less.
 
-*Threshold*: 95 of 100 left-out examples are nearer to their class's mean, taken without them, than this; in the same
-embedding.
+*Unknown*: see unknown.py; *doubts* about labels: see doubts.py.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import norm
 from torch import Tensor
 
+from fscl.classifier.doubts import find_doubts
 from fscl.classifier.knowledge import Calibration
-from fscl.continual.held_out import HeldOut, by_means
+from fscl.classifier.unknown import Unknown, first_of_each, fit_unknown
+from fscl.continual.held_out import HeldOut, by_means, with_company
 from fscl.continual.learner import ContinualLearner
+from fscl.data.duplicates import find_duplicates
+from fscl.data.pool import Examples
 from fscl.nets.network import Network
 from fscl.nets.params import class_sums
 
-KNOWN_SHARE = 0.95  # of pictures of known classes shall not be rejected
 LOG_TEMPERATURES = (math.log(1e-4), math.log(1e6))
+WITHOUT_ESTIMATE = 0.5  # of the way from chance to certainty: what stored examples get where none can be left out
+CONFIDENCE = 0.95
+ROWS = 2  # dimensions of examples that are rows of numbers
 
 
 def base_features(base: Network, learner: ContinualLearner, images: Tensor, features: Tensor) -> Tensor:
@@ -41,39 +53,120 @@ def base_features(base: Network, learner: ContinualLearner, images: Tensor, feat
     return base.embed(images) if learner.moves_embedding and not blind else features
 
 
-def calibrate(learner: ContinualLearner, features: Tensor, base_features: Tensor, labels: Tensor) -> Calibration:
+def calibrate(
+    learner: ContinualLearner, features: Tensor, base_features: Tensor, examples: Examples
+) -> tuple[Calibration, Unknown | None]:
     """Leave each stored example out, and ask for it.
 
     Args:
         learner: what has learned them.
         features: of the stored examples, as the learner sees them.
         base_features: of the same, by weights that have not learned from them.
-        labels: their classes.
+        examples: the stored ones.
     """
-    n_classes = learner.n_classes
-    squared, own = by_means(base_features, labels, n_classes)
-    if len(own) == 0:
-        return Calibration(per_class=(None,) * n_classes)
-    held = learner.held_out_scores(features, base_features, labels) or HeldOut(-squared, own, own_scale=False)
+    labels, n_classes = examples.labels, learner.n_classes
+    chance = 1 / n_classes
+    pictures = examples.images.ndim > ROWS
+    groups = find_duplicates(examples.images, base_features, labels) if pictures else torch.arange(len(labels))
+    held = _left_out(learner, features, base_features, labels, groups)
+    in_base = learner.moves_embedding and (held is None or held.features is None)
+    if in_base:  # the left-out scores are of other features than the method's answers, and say nothing about those
+        unknown = _unknown(base_features, labels, n_classes, None, groups)
+    else:
+        unknown = _unknown(features, labels, n_classes, held, groups)
+    n_repeats = len(labels) - len(torch.unique(groups))
+    if held is None:
+        return Calibration(
+            per_class=(None,) * n_classes,
+            temperature=matching_temperature(learner.scores(features), chance + WITHOUT_ESTIMATE * (1 - chance)),
+            unknown_in_base=in_base,
+            n_repeats=n_repeats,
+        ), unknown
     right = (held.scores.argmax(1) == held.labels).double()
     sums, counts = class_sums(right[:, None], held.labels, n_classes)
     per_class = tuple(float(s) / int(n) if n else None for s, n in zip(sums[:, 0], counts, strict=True))
+    accuracy = min(max(float(right.mean()) + held.shift, 0.0), 1.0)
     if held.own_scale:
         temperature = likeliest_temperature(held.scores, held.labels)
     else:
         promised = (float(right.sum()) + 1) / (len(right) + 2)
         temperature = matching_temperature(learner.scores(features), promised)
-    nearness = squared.gather(1, own[:, None])[:, 0].sqrt()
-    threshold = float(torch.quantile(nearness.double(), KNOWN_SHARE))
-    return Calibration(float(right.mean()), per_class, temperature, threshold)
+    return Calibration(
+        accuracy,
+        per_class,
+        temperature,
+        threshold=None if unknown is None else _finite(unknown.threshold),
+        interval=wilson(accuracy, len(right)),
+        n_left_out=len(right),
+        unknown_in_base=in_base,
+        n_repeats=n_repeats,
+        doubts=_doubts(held, base_features, labels, groups),
+    ), unknown
 
 
-def nearest_mean(features: Tensor, known: Tensor, labels: Tensor, n_classes: int) -> Tensor:
-    """Distance of each of `features` to the nearest class mean of the `known` ones."""
-    sums, counts = class_sums(known, labels, n_classes)
-    means = (sums / counts[:, None])[counts > 0]
-    distances: Tensor = torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").min(1).values
-    return distances
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share of n, at 95 %.
+
+    >>> [round(bound, 3) for bound in wilson(0.5, 100)]
+    [0.404, 0.596]
+    """
+    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    middle, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - spread) / (1 + z * z / n)), min(1.0, (middle + spread) / (1 + z * z / n))
+
+
+def _left_out(
+    learner: ContinualLearner, features: Tensor, base_features: Tensor, labels: Tensor, groups: Tensor
+) -> HeldOut | None:
+    """Scores of examples that were left out, duplicates together; None where no class has two examples.
+
+    A learner that does not know of duplicates is asked as if only the first of each had been taught.
+    """
+    if not bool(with_company(labels, learner.n_classes).any()):
+        return None
+    first = first_of_each(labels, groups)
+    several = first[with_company(labels[first], learner.n_classes)]
+    held = learner.held_out_scores(features, base_features, labels)
+    if held is not None and held.duplicates_together:
+        return held
+    if len(several) == 0:
+        return None
+    if held is not None and len(first) < len(labels):
+        held = learner.held_out_scores(features[first], base_features[first], labels[first])
+        if held is not None and held.positions is not None:
+            held = replace(held, positions=first[held.positions])
+    if held is None:
+        squared, own = by_means(base_features[first], labels[first], learner.n_classes)
+        held = HeldOut(-squared, own, several, own_scale=False)
+    return held
+
+
+def _unknown(features: Tensor, labels: Tensor, n_classes: int, held: HeldOut | None, groups: Tensor) -> Unknown | None:
+    """The score of unknown, and its threshold by what was left out."""
+    scores = torch.full((len(labels), n_classes), -torch.inf)
+    asked = features
+    if held is not None and held.own_scale and held.positions is not None:
+        scores[held.positions] = held.scores.to(scores)
+        if held.features is not None:
+            asked = features.clone()
+            asked[held.positions] = held.features.to(asked)
+    return fit_unknown(
+        features, labels, n_classes, scores, groups, left_out_features=asked, tails=() if held is None else held.tails
+    )
+
+
+def _finite(threshold: float | None) -> float | None:
+    """Two examples may say nothing about a threshold."""
+    return threshold if threshold is not None and math.isfinite(threshold) else None
+
+
+def _doubts(held: HeldOut, features: Tensor, labels: Tensor, groups: Tensor) -> tuple[tuple[int, int, float], ...]:
+    """Stored examples whose label is probably wrong: position, the class that is likelier, and how sure that is."""
+    if held.positions is None or len(held.positions) < ROWS:
+        return ()
+    own = held.positions
+    found = find_doubts(held.scores, features[own], labels[own], groups[own])
+    return tuple((int(own[doubt.position]), doubt.suggestion, doubt.confidence) for doubt in found)
 
 
 def likeliest_temperature(scores: Tensor, labels: Tensor) -> float:

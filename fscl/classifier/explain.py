@@ -7,10 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fscl.classifier.calibrate import base_features, nearest_mean
+from fscl.classifier.calibrate import base_features
 from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import Label
 from fscl.classifier.teacher import Snapshot
+from fscl.classifier.unknown import unknown_score
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
 
@@ -32,13 +33,13 @@ class Explanation:
     Attributes:
         ranked: every class with its calibrated probability, the likeliest first.
         nearest: the stored examples that the picture is most like, the nearest first.
-        distance: to the nearest class mean, in the embedding that the threshold is of (calibrate.py).
-        threshold: beyond which a picture is unknown; None where the stored examples cannot tell.
+        unknown_score: how much the picture looks like none of the classes (unknown.py).
+        threshold: above which a picture is unknown; None where the stored examples cannot tell.
     """
 
     ranked: tuple[tuple[Label, float], ...]
     nearest: tuple[Neighbour, ...]
-    distance: float
+    unknown_score: float
     threshold: float | None
 
     @property
@@ -54,7 +55,7 @@ class Explanation:
     @property
     def unknown(self) -> bool:
         """Whether the picture is too far from every class to be one of them."""
-        return self.threshold is not None and not self.distance <= self.threshold
+        return self.threshold is not None and not self.unknown_score <= self.threshold
 
 
 def probabilities(scores: Tensor, temperature: float) -> Tensor:
@@ -74,44 +75,47 @@ def far_from_all(base: Network, snapshot: Snapshot, images: Tensor, features: Te
     knowledge = snapshot.knowledge
     if knowledge.calibration.threshold is None:
         raise MisuseError(
-            "no stored class has two examples, so there is nothing to set a threshold by; teach a second example of a "
-            "class, or predict without reject."
+            "too few examples are stored to leave some out, so there is nothing to set a threshold by; teach more examples "
+            "of a class, or predict without reject."
         )
-    return ~(_distances(base, snapshot, images, features) <= knowledge.calibration.threshold)
+    scores = snapshot.learner.scores(features)
+    return ~(_unknown_scores(base, snapshot, images, features, scores) <= knowledge.calibration.threshold)
 
 
 def explain(base: Network, snapshot: Snapshot, images: Tensor, *, n_nearest: int = 3) -> list[Explanation]:
     """Explain the answer to each image."""
     knowledge, learner = snapshot.knowledge, snapshot.learner
     features = learner.features(images)
-    chances = probabilities(learner.scores(features), knowledge.calibration.temperature)
+    scores = learner.scores(features)
+    chances = probabilities(scores, knowledge.calibration.temperature)
     if knowledge.examples is None:
         to_examples = torch.zeros(len(features), 0)
     else:
         to_examples = torch.cdist(features, knowledge.features, compute_mode="donot_use_mm_for_euclid_dist")
     answers = []
-    to_means = _distances(base, snapshot, images, features).tolist()
-    for row, chance, distance in zip(to_examples, chances, to_means, strict=True):
+    strange = _unknown_scores(base, snapshot, images, features, scores).tolist()
+    for row, chance, unknown in zip(to_examples, chances, strange, strict=True):
         order = torch.argsort(chance, descending=True, stable=True).tolist()
         nearest = torch.argsort(row, stable=True)[:n_nearest].tolist()
         answers.append(
             Explanation(
                 ranked=tuple((knowledge.classes[i], float(chance[i])) for i in order),
                 nearest=tuple(_neighbour(knowledge, i, float(row[i])) for i in nearest),
-                distance=distance,
+                unknown_score=unknown,
                 threshold=knowledge.calibration.threshold,
             )
         )
     return answers
 
 
-def _distances(base: Network, snapshot: Snapshot, images: Tensor, features: Tensor) -> Tensor:
-    """Of each image to the nearest class mean, in the embedding that the threshold is of."""
-    knowledge, learner = snapshot.knowledge, snapshot.learner
-    if knowledge.examples is None:
+def _unknown_scores(base: Network, snapshot: Snapshot, images: Tensor, features: Tensor, scores: Tensor) -> Tensor:
+    """How much each image looks like none of the classes."""
+    knowledge = snapshot.knowledge
+    if not knowledge.unknown:
         return torch.full((len(features),), torch.inf)
-    own = base_features(base, learner, images, features)
-    return nearest_mean(own, knowledge.base_features, knowledge.examples.labels, learner.n_classes)
+    in_base = knowledge.calibration.unknown_in_base
+    own = base_features(base, snapshot.learner, images, features) if in_base else features
+    return unknown_score(knowledge.unknown, own, scores)
 
 
 def _neighbour(knowledge: Knowledge, position: int, distance: float) -> Neighbour:

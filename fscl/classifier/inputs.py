@@ -1,9 +1,9 @@
 """Pictures in whatever form people have them, as the uint8 tensors that a base network takes.
 
-Arrays (n, h, w), (n, h, w, c) or (n, c, h, w), of whole numbers from 0 to 255 or floats from 0 to 1; lists of paths, of
-Pillow images or of single arrays; a folder. Every picture is brought to the base's size and channels by the same route as
-a file (`fscl.data.images`). What cannot serve is refused with its position or name and the reason, before anything is
-learned.
+Arrays of many, lists of single pictures (fscl/data/pictures.py), a folder; and with their labels a Hugging Face dataset, or
+any dataset or iterable of pairs (image, label) (fscl/data/pairs.py). Every picture is brought to the base's size and
+channels by the same route as a file. What cannot serve is refused with its position or name and the reason, before
+anything is learned.
 """
 
 import os
@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
-from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from fscl.classifier.labels import Label, plain_labels
 from fscl.data.folder import BadFiles, read_classes, visible_files
-from fscl.data.images import MAX_PIXELS, Pixels, pixels_of, read_image
+from fscl.data.images import Pixels, open_plain, square
+from fscl.data.pairs import first_of, image_column, images_and_labels, is_table
+from fscl.data.pictures import array_pixels, encoded, is_picture, plain_picture, plain_pictures
 from fscl.errors import DataError
 
-MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 MAX_PICTURES = 1_000_000
 
 Report = Callable[[str], None]
@@ -38,12 +37,9 @@ class Shape:
     channels: int
     invert: bool = False
 
-    def read(self, path: Path) -> Pixels:
-        """A file as a picture of this shape, before light and dark are exchanged."""
-        if not path.is_file():  # a pipe or a device could block for ever
-            what = "is not a file" if path.exists() else "does not exist"
-            raise DataError(f"{path} {what}; give the path of a picture.")
-        return read_image(path, image_size=self.image_size, channels=self.channels)
+    def pixels(self, plain: Image.Image) -> Pixels:
+        """A plain image in this shape, before light and dark are exchanged."""
+        return square(plain, image_size=self.image_size, channels=self.channels)
 
     def tensor(self, pictures: Sequence[Pixels] | Pixels) -> Tensor:
         """Pictures of this shape as one tensor."""
@@ -55,28 +51,33 @@ class Shape:
 
 @dataclass(frozen=True)
 class Pictures:
-    """uint8 images (n, channels, size, size), and where each came from (a file's name, or nothing)."""
+    """uint8 images (n, channels, size, size), and where each came from (a file's name, or nothing).
+
+    Attributes:
+        originals: each as it shall be kept (`encoded`); none of them where they were not asked for.
+    """
 
     images: Tensor
     sources: tuple[str, ...]
+    originals: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
 
 
+@dataclass(frozen=True)
+class _Read:
+    pixels: Pixels
+    original: bytes
+
+
 def are_pictures(X: object) -> bool:
     """Whether X holds pictures in one of the forms above; else it is rows of numbers, or nothing of use."""
-    if isinstance(X, str | os.PathLike | Image.Image | Pictures):
+    if isinstance(X, Pictures) or is_table(X):
         return True
     if isinstance(X, np.ndarray | Tensor):
-        return X.ndim >= 3 or (X.ndim == 1 and len(X) > 0 and _is_picture(X[0]))
-    return isinstance(X, list | tuple) and len(X) > 0 and _is_picture(X[0])
-
-
-def _is_picture(item: object) -> bool:
-    if isinstance(item, str | os.PathLike | Image.Image):
-        return True
-    return isinstance(item, np.ndarray | Tensor) and item.ndim >= 2
+        return X.ndim >= 3 or (X.ndim == 1 and len(X) > 0 and is_picture(X[0]))
+    return is_picture(X) or is_picture(first_of(X))
 
 
 def is_folder(X: object) -> bool:
@@ -85,73 +86,100 @@ def is_folder(X: object) -> bool:
 
 
 def labelled_folder(
-    path: Path, shape: Shape, *, bad_files: BadFiles = "refuse", report: Report | None = None
+    path: Path,
+    shape: Shape,
+    *,
+    bad_files: BadFiles = "refuse",
+    report: Report | None = None,
+    originals: bool = False,
 ) -> tuple[Pictures, list[str]]:
     """The pictures of `path/<class>/<image>` and their labels, the names of the sub-folders."""
-    found = read_classes(path, image_size=shape.image_size, channels=shape.channels, bad_files=bad_files, report=report)
-    each = [(name, file, pixels) for name, files in found.items() for file, pixels in files.items()]
-    sources = tuple(f"{name}/{file}" for name, file, _ in each)
-    return Pictures(shape.tensor([pixels for _, _, pixels in each]), sources), [name for name, _, _ in each]
+
+    def decode(file: Path, name: str) -> _Read:
+        return _read(open_plain(file, name=name), shape, originals)
+
+    found = read_classes(path, decode, bad_files=bad_files, report=report)
+    each = [(name, file, read) for name, files in found.items() for file, read in files.items()]
+    sources = [f"{name}/{file}" for name, file, _ in each]
+    return _together([read for _, _, read in each], sources, shape, originals), [name for name, _, _ in each]
 
 
-def as_pictures(X: Any, shape: Shape) -> Pictures:
-    """X in any of its forms; a folder gives the pictures that lie in it or one level below, by name."""
+def as_pictures(X: Any, shape: Shape, *, originals: bool = False) -> Pictures:
+    """X in any of its forms; a folder gives the pictures that lie in it or one level below, by name.
+
+    Args:
+        X: pictures.
+        shape: what they are brought to.
+        originals: whether to make what is kept of each, too.
+    """
     if isinstance(X, str | os.PathLike):
-        return _read_files(_files(Path(X)), shape)
+        return read_files(files_in(Path(X)), shape, originals=originals)
     if isinstance(X, Pictures):
         return X
-    if isinstance(X, Image.Image):
-        return as_pictures([X], shape)
+    if is_table(X):
+        X = image_column(X)
+    elif is_picture(X) and not isinstance(X, np.ndarray | Tensor):
+        X = [X]
     if isinstance(X, Tensor):
         X = X.detach().cpu().numpy()
     if isinstance(X, np.ndarray) and X.ndim >= 3:
-        return _from_array(X, shape)
+        pixels = array_pixels(X, "the array", image_size=shape.image_size, channels=shape.channels)
+        kept = tuple(encoded(plain) for plain in plain_pictures(X, "the array")) if originals else ()
+        return Pictures(shape.tensor(pixels), ("",) * len(pixels), kept)
     items = list(X)
     if len(items) > MAX_PICTURES:
         raise DataError(f"{len(items):,} pictures at once are too many; give at most {MAX_PICTURES:,}.")
-    pixels = [one_picture(item, shape, name=f"picture {position}") for position, item in enumerate(items)]
-    return Pictures(shape.tensor(pixels), tuple(_source(item) for item in items))
+    read = [
+        _read(plain_picture(item, name=f"picture {position}"), shape, originals) for position, item in enumerate(items)
+    ]
+    return _together(read, [_source(item) for item in items], shape, originals)
 
 
-def taught_examples(X: Any, y: Any, shape: Shape | None) -> tuple[Tensor, tuple[str, ...], tuple[Label, ...]]:
-    """What is to be learned: images or rows, where each came from, and a label for each.
+def with_labels(X: Any, y: Any) -> tuple[Any, Any]:
+    """X and y apart, where X brings the labels: a dataset, or pairs (image, label). A folder stays as it is."""
+    if y is not None or isinstance(X, Pictures) or is_picture(X):
+        return X, y
+    return images_and_labels(X) or (X, y)
+
+
+def taught_pictures(X: Any, y: Any, shape: Shape, *, originals: bool = False) -> tuple[Pictures, tuple[Label, ...]]:
+    """Pictures to learn, and a label for each.
 
     Args:
-        X: pictures in any of their forms; or rows, already checked, as a tensor.
-        y: the labels; None for a folder that brings its own.
-        shape: what pictures are brought to; None for rows.
+        X: pictures in any of their forms.
+        y: the labels; None for what brings its own.
+        shape: what pictures are brought to.
+        originals: whether to make what is kept of each, too.
     """
-    if shape is None:
-        examples, sources = X, ("",) * len(X)
+    X, y = with_labels(X, y)
+    if is_folder(X) and y is None:
+        pictures, y = labelled_folder(Path(X), shape, originals=originals)
     else:
-        if is_folder(X) and y is None:
-            pictures, y = labelled_folder(Path(X), shape)
-        else:
-            pictures = as_pictures(X, shape)
-        examples, sources = pictures.images, pictures.sources
+        pictures = as_pictures(X, shape, originals=originals)
+    return pictures, checked_labels(y, len(pictures))
+
+
+def checked_labels(y: Any, n_examples: int) -> tuple[Label, ...]:
+    """A label for each example."""
     if y is None:
-        raise DataError("the labels y are missing; only a folder with one sub-folder per class brings its own.")
+        raise DataError(
+            "the labels y are missing; only a folder with one sub-folder per class, a dataset with a column of labels, or "
+            "pairs (image, label) bring their own."
+        )
     if not isinstance(y, Iterable) or isinstance(y, str):
         raise DataError(f"y holds a label for each example, but it is {y!r}. Give a list.")
-    labels = tuple(plain_labels(column_or_1d(y) if isinstance(y, np.ndarray) else y))
-    if len(labels) != len(examples) or not labels:
-        raise DataError(f"there are {len(examples)} examples and {len(labels)} labels; each needs one of its own.")
-    return examples, sources, labels
+    if isinstance(y, np.ndarray):
+        from sklearn.utils.validation import column_or_1d
+
+        y = column_or_1d(y)
+    labels = tuple(plain_labels(y))
+    if len(labels) != n_examples or not labels:
+        raise DataError(f"there are {n_examples} examples and {len(labels)} labels; each needs one of its own.")
+    return labels
 
 
-def one_picture(item: object, shape: Shape, *, name: str) -> Pixels:
-    """A single path, Pillow image or array (h, w), (h, w, c) or (c, h, w), before light and dark are exchanged."""
-    if isinstance(item, str | os.PathLike):
-        return shape.read(Path(item))
-    if isinstance(item, Image.Image):
-        return pixels_of(item, image_size=shape.image_size, channels=shape.channels, name=name)
-    array = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
-    if array.ndim not in (2, 3):
-        raise DataError(f"{name} has {array.ndim} dimensions; a picture has shape (h, w), (h, w, c) or (c, h, w).")
-    return _as_pixels(_bytes(array[None], name), shape, name)[0]
-
-
-def _files(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
+    """A file itself; of a folder the files that lie in it or one level below, by name."""
     if not path.is_dir():
         return [path]
     found = list(visible_files(path))
@@ -162,65 +190,39 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _read_files(files: list[Path], shape: Shape) -> Pictures:
-    return Pictures(shape.tensor([shape.read(file) for file in files]), tuple(map(str, files)))
+def read_files(
+    files: Sequence[Path],
+    shape: Shape,
+    *,
+    bad_files: BadFiles = "refuse",
+    report: Report | None = None,
+    originals: bool = False,
+) -> Pictures:
+    """Pictures of files, named by their paths; with "skip", those that can be read, of which there must be one."""
+    read, sources = [], []
+    for file in files:
+        try:
+            read.append(_read(plain_picture(file, name=str(file)), shape, originals))
+        except DataError as error:
+            if bad_files == "refuse":
+                raise
+            if report is not None:
+                report(str(error))
+        else:
+            sources.append(str(file))
+    if files and not sources:
+        raise DataError(f"none of the {len(files)} files can be read, such as {files[0]}. Give pictures.")
+    return _together(read, sources, shape, originals)
+
+
+def _read(plain: Image.Image, shape: Shape, originals: bool) -> _Read:
+    return _Read(shape.pixels(plain), encoded(plain) if originals else b"")
+
+
+def _together(read: Sequence[_Read], sources: Sequence[str], shape: Shape, originals: bool) -> Pictures:
+    kept = tuple(each.original for each in read) if originals else ()
+    return Pictures(shape.tensor([each.pixels for each in read]), tuple(sources), kept)
 
 
 def _source(item: object) -> str:
     return str(item) if isinstance(item, str | os.PathLike) else ""
-
-
-def _from_array(array: NDArray[Any], shape: Shape) -> Pictures:
-    if array.ndim > 4:
-        raise DataError(
-            f"an array of pictures has shape (n, h, w), (n, h, w, c) or (n, c, h, w), but this one has {array.shape}."
-        )
-    pixels = _as_pixels(_bytes(array, "the array"), shape, "the array")
-    return Pictures(shape.tensor(pixels), ("",) * len(pixels))
-
-
-def _bytes(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
-    """Values as bytes: whole numbers from 0 to 255 as they are, floats from 0 to 1 times 255."""
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype == np.bool_:
-        return array.astype(np.uint8) * 255
-    if array.dtype.kind not in "iuf":
-        raise DataError(f"{name} holds {array.dtype}; pictures are uint8 from 0 to 255, or floats from 0 to 1.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        position = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise DataError(f"{name} has NaN or infinity in picture {position}; replace or leave out such pictures.")
-    top = 1.0 if array.dtype.kind == "f" else 255
-    if array.size and (array.min() < 0 or array.max() > top):
-        raise DataError(
-            f"{name} has values from {array.min():g} to {array.max():g}; {array.dtype} pictures go from 0 to {top:g}. "
-            + ("Divide by 255, or convert to uint8." if top == 1.0 else "Scale them down.")
-        )
-    return (array * 255).round().astype(np.uint8) if top == 1.0 else array.astype(np.uint8)
-
-
-def _as_pixels(array: NDArray[np.uint8], shape: Shape, name: str) -> list[Pixels] | Pixels:
-    """Each picture of (n, h, w) or of four dimensions, in the base's shape."""
-    last = _channels_last(array, name)
-    n, height, width, channels = last.shape
-    if height * width > MAX_PIXELS or 0 in (height, width):
-        limit = MAX_PIXELS // 10**6
-        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} megapixels are read.")
-    if (height, width, channels) == (shape.image_size, shape.image_size, shape.channels):
-        return last.transpose(0, 3, 1, 2)  # all at once: nothing to resize
-    size = {"image_size": shape.image_size, "channels": shape.channels}
-    plain = np.ascontiguousarray(last[..., 0] if channels == 1 else last)
-    return [pixels_of(Image.fromarray(plain[i]), **size, name=f"picture {i} of {name}") for i in range(n)]
-
-
-def _channels_last(array: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
-    """(n, h, w, c); a shape that could be read either way is read so."""
-    if array.ndim == 3:
-        return array[..., None]
-    at_end, in_front = array.shape[3] in MODES, array.shape[1] in MODES
-    if not at_end and not in_front:
-        raise DataError(
-            f"{name} has shape {array.shape}: neither its last nor its second number is a count of channels. "
-            f"Pictures have {', '.join(map(str, MODES))} channels: grey, colour, or colour with transparency."
-        )
-    return array if at_end else array.transpose(0, 2, 3, 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 from fscl.classifier.labels import Label
 from fscl.data.pool import Examples
 
-CallName = Literal["fit", "learn", "correct", "forget", "rename"]
+CallName = Literal["fit", "learn", "correct", "forget", "rename", "remove", "move"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Lesson:
     Attributes:
         call: "fit" starts from nothing, "learn" and "correct" go on.
         when: the time of the call, ISO 8601 in UTC.
+        originals: each picture as it shall be kept beside the example; none where they are not kept.
     """
 
     examples: Tensor
@@ -26,6 +27,7 @@ class Lesson:
     sources: tuple[str, ...]
     call: CallName
     when: str
+    originals: tuple[bytes, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Lesson {self.call!r}: {len(self.labels)} examples of {len(set(self.labels))} classes>"
@@ -37,7 +39,8 @@ class Event:
 
     Attributes:
         number: of the call, from 1.
-        new, known: the classes that it brought, and those that it had more examples of (or forgot, or renamed).
+        new, known: the classes that it brought, and those that it had more examples of (or forgot, or renamed, or took
+            an example from).
         n_examples: how many were taught.
         n_classes: how many are known afterwards.
         accuracy: estimated afterwards by leaving one out; None where no class has two stored examples.
@@ -61,13 +64,24 @@ class Calibration:
         accuracy: share of the left-out examples that are answered right; None where nothing could be left out.
         per_class: the same for each class.
         temperature: what divides the scores, so that probabilities match the accuracy.
-        threshold: how far a picture may be from its class's mean and still be known; None where unknown.
+        threshold: of the score of unknown (unknown.py): pictures above it are of no class that was taught; None where no
+            example could be left out.
+        interval: of the accuracy, at 95 %.
+        n_left_out: how many examples were asked for.
+        unknown_in_base: whether that score is of the base's features, because the learner's own have learned from them.
+        n_repeats: how many examples show what another one shows; these count once.
+        doubts: examples whose label is probably wrong: position, number of the likelier class, probability.
     """
 
     accuracy: float | None = None
     per_class: tuple[float | None, ...] = ()
     temperature: float = 1.0
     threshold: float | None = None
+    interval: tuple[float, float] | None = None
+    n_left_out: int = 0
+    unknown_in_base: bool = False
+    n_repeats: int = 0
+    doubts: tuple[tuple[int, int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,7 @@ class Knowledge:
         features: of the stored examples, by the weights that answer now.
         base_features: of the stored examples, by weights that have not learned from them: the base's. The same as
             `features` where the embedding stands still.
+        unknown: what the score of unknown is computed with.
     """
 
     classes: tuple[Label, ...] = ()
@@ -102,6 +117,7 @@ class Knowledge:
     features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     base_features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     calibration: Calibration = Calibration()
+    unknown: dict[str, Tensor] = field(default_factory=dict)
     history: tuple[Event, ...] = ()
 
     @property
@@ -133,7 +149,7 @@ class Knowledge:
             "labels": [] if self.examples is None else self.examples.labels.tolist(),
             "replayed": self.replayed,
             "sources": list(self.sources),
-            "calibration": {**vars(self.calibration), "per_class": list(self.calibration.per_class)},
+            "calibration": vars(self.calibration),
             "history": [{**vars(event), "new": list(event.new), "known": list(event.known)} for event in self.history],
         }
 

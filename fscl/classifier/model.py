@@ -2,16 +2,19 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from fscl.classifier.estimate import estimate_of
 from fscl.classifier.inputs import Shape
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.settings import ClassifierSettings
 from fscl.classifier.store.folder import ModelFolder
 from fscl.classifier.store.lock import TIMEOUT
+from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.teacher import Snapshot, Teacher
 from fscl.errors import MisuseError
 from fscl.nets.network import Network
@@ -49,6 +52,11 @@ class Model:
     @property
     def network(self) -> Network:
         return self.teacher.network
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it learns rows of numbers, and no pictures."""
+        return self.network.picture_shape is None
 
     @property
     def shape(self) -> Shape:
@@ -102,12 +110,23 @@ class Model:
             self.snapshot = self.past[-n_calls]
             self.past = self.past[:-n_calls]
 
-    def save(self, folder: Path, *, timeout: float = TIMEOUT) -> None:
-        """Write all of it as a new folder, and go on there."""
+    @property
+    def keeps_originals(self) -> bool:
+        """Whether pictures are kept as they were given, too: in a folder, unless the settings say no."""
+        return self.folder is not None and self.settings.originals and not self.has_rows
+
+    def save(self, folder: Path, *, originals: OriginalStore | None = None, timeout: float = TIMEOUT) -> None:
+        """Write all of it as a new folder, and go on there; with the originals of the old one, or those given."""
         with self._changing:
             states = [*self.past, self.snapshot] if self.folder is None else self.folder.states()
-            self.folder = ModelFolder.create(folder, self.teacher, states, timeout=timeout)
+            if self.folder is not None and originals is None:
+                originals = self.folder.images.originals
+            self.folder = ModelFolder.create(folder, self.teacher, states, originals=originals, timeout=timeout)
             self.past = []  # the folder has them
+
+    def waiting(self) -> bool:
+        """Whether a lesson that was cut short waits in the folder's journal."""
+        return self.folder is not None and self.folder.waiting()
 
     def recover(self) -> bool:
         """Complete a lesson that a killed process left in the folder's journal; whether there was one."""
@@ -129,10 +148,11 @@ class Model:
                 for label, accuracy in knowledge.class_accuracy.items()
             ],
             "accuracy": knowledge.calibration.accuracy,
+            "estimate": asdict(estimate_of(knowledge)),
             "memory": {"examples": memory.n_examples, "bytes": memory.n_bytes, "bound": memory.max_bytes},
             "learner_bytes": snapshot.learner.stored_bytes(),
             "folder_bytes": None if folder is None else folder.n_bytes(),
-            "waiting": folder is not None and folder.waiting(),
+            "waiting": self.waiting(),
             "history": [vars(event) for event in knowledge.history],
         }
 

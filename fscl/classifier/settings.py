@@ -19,6 +19,7 @@ class ClassifierSettings(BaseModel):
         memory_bytes: of stored examples at most; None for no bound.
         keep_states: how many earlier states can be gone back to; None for all.
         invert: whether light and dark are exchanged.
+        originals: whether a model in a folder keeps the pictures as they were given, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,6 +30,7 @@ class ClassifierSettings(BaseModel):
     memory_bytes: Count | None = None
     keep_states: Count | None = None
     invert: bool = False
+    originals: bool = True
     seed: int = 0
 
     @classmethod

@@ -13,7 +13,7 @@ from fscl.classifier.labels import WORDS, Label, plain_labels
 from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.continual.learner import ContinualLearner, LearnerState, renumbered
 from fscl.continual.memory import ReplayMemory
-from fscl.continual.registry import find_method, make_learner, with_changes
+from fscl.continual.registry import make_learner, method_for, with_changes
 from fscl.data.pool import Examples
 from fscl.errors import MisuseError, suggestion
 from fscl.nets.network import Network
@@ -80,16 +80,16 @@ class Teacher:
     def fresh(self, *, n_new: int = 0) -> ContinualLearner:
         """A learner that has learned nothing; one that can learn `n_new` examples at once."""
         given = self.settings
-        own = find_method(given.method).settings_in_force()
-        own = own.for_classifier(n_new=n_new, memory_bytes=given.memory_bytes)
+        method = method_for(given.method, self.network)
+        own = method.settings_in_force().for_classifier(n_new=n_new, memory_bytes=given.memory_bytes)
         try:
             settings = with_changes(own, given.settings)
         except ValidationError as error:
             name, value, rule = first_fault(error)
             raise MisuseError(
-                f"settings has {name} = {value!r}: {rule}. `fscl show {given.method}` lists them."
+                f"settings has {name} = {value!r}: {rule}. `fscl show {method.name}` lists them."
             ) from error
-        return make_learner(given.method, self.network, seed=given.seed, settings=settings)
+        return make_learner(method.name, self.network, seed=given.seed, settings=settings)
 
     def restored(self, state: LearnerState | None, *, n_new: int = 0) -> ContinualLearner:
         """A learner restored from a state; changing it does not affect the state."""
@@ -125,7 +125,7 @@ class Teacher:
             remembered = learner.remembered()  # the same examples as those below; from now on these very ones
             after = _without(was, gone, None if remembered is None else remembered.examples)
         else:
-            learner, after = self._taught_again(_without(was, gone))
+            learner, after = self._taught_again(_without(was, gone), before.learner_state())
         return self._taught(after, learner, lesson, known=(label,))
 
     def renamed(self, before: Snapshot, old: Label, new: Label, *, when: str) -> Snapshot:
@@ -140,15 +140,37 @@ class Teacher:
         after = _recorded(replace(was, classes=classes), lesson, new=(new,), known=(old,))
         return Snapshot(after, before.learner_or_make(), before.stored)  # a learner knows no names: it is the same one
 
-    def _taught_again(self, after: Knowledge) -> tuple[ContinualLearner, Knowledge]:
+    def taught_anew(
+        self,
+        after: Knowledge,
+        before: Snapshot,
+        lesson: Lesson,
+        *,
+        new: tuple[Label, ...] = (),
+        known: tuple[Label, ...] = (),
+    ) -> Snapshot:
+        """The state of a learner that learns the stored examples of `after` again, and nothing else.
+
+        Args:
+            after: what shall be stored; its features need not fit.
+            before: the state of now; what its learner has computed of the examples is not computed again.
+            lesson: the call, for the history.
+            new, known: the classes that the history names.
+        """
+        learner, after = self._taught_again(after, before.learner_state())
+        return self._taught(after, learner, lesson, new=new, known=known)
+
+    def _taught_again(self, after: Knowledge, earlier: LearnerState | None) -> tuple[ContinualLearner, Knowledge]:
         """A learner that has learned the stored examples, and nothing else."""
         rest = after.examples
         if rest is None or len(torch.unique(rest.labels)) < len(after.classes):
             raise MisuseError(
-                f"{self.settings.method} has to learn the other classes again to forget one, but memory_bytes left no "
-                "example of some of them. Raise memory_bytes before teaching, or use prototypes."
+                f"{self.settings.method} has to learn the stored examples again for this, but memory_bytes left no "
+                "example of some classes. Raise memory_bytes before teaching, or use prototypes."
             )
         learner = self.fresh(n_new=len(rest))
+        if earlier is not None:
+            learner.reuse(earlier)
         learner.learn_task(rest)
         nothing = Knowledge(classes=after.classes, history=after.history)
         return learner, self._storing(nothing, rest, after.sources, learner)
@@ -182,6 +204,8 @@ class Teacher:
             sources=tuple((*before.sources, *sources)[i] for i in kept.tolist()),
         )
         self._check_bound(after)
+        if remembered is not None and remembered.features is not None and remembered.base_features is not None:
+            return replace(after, features=remembered.features, base_features=remembered.base_features)
         new = learner.features(support.images)
         if new is support.images:  # rows are their own features
             return replace(after, features=examples.images, base_features=examples.images)
@@ -212,9 +236,11 @@ class Teacher:
     ) -> Snapshot:
         """The state that a learner leaves, calibrated."""
         calibration = Calibration(per_class=(None,) * learner.n_classes)
+        unknown = None
         if after.examples is not None:
-            calibration = calibrate(learner, after.features, after.base_features, after.examples.labels)
-        after = _recorded(replace(after, calibration=calibration), lesson, new=new, known=known)
+            calibration, unknown = calibrate(learner, after.features, after.base_features, after.examples)
+        after = replace(after, calibration=calibration, unknown={} if unknown is None else unknown.tensors)
+        after = _recorded(after, lesson, new=new, known=known)
         return Snapshot(after, _Made(learner))
 
 

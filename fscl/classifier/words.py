@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fscl.classifier.changes import StoredExample
+from fscl.classifier.estimate import Estimate
 from fscl.classifier.explain import Explanation
 from fscl.classifier.knowledge import Event
 from fscl.classifier.labels import Label
+from fscl.classifier.trial import Trial
 
 MAX_NAMED = 12
 PER_CENT = 100
@@ -34,39 +37,80 @@ def what_comes(labels: Sequence[Label], known: Sequence[Label]) -> list[str]:
     return [f"{what}: {listed(which)}" for what, which in (("new", new), ("known", old)) if which]
 
 
-def what_it_did(before: Accuracies, after: Accuracies, was: float | None, now: float | None) -> list[str]:
-    """The estimated accuracy before and after, and which class that was known suffers most, if any."""
+def estimated(estimate: Estimate) -> str:
+    """An accuracy with its interval, or that there is none."""
+    if estimate.accuracy is None or estimate.interval is None:
+        return "unknown (no class has two examples)"
+    low, high = (PER_CENT * bound for bound in estimate.interval)
+    return f"{share(estimate.accuracy)} ({low:.0f} to {high:.0f} %, by {estimate.n_left_out} left-out examples)"
+
+
+def noticed(estimate: Estimate) -> list[str]:
+    """What a person may want to look at: pictures that repeat, and labels that are probably wrong."""
+    lines = []
+    if estimate.n_repeats:
+        which = "1 stored example shows" if estimate.n_repeats == 1 else f"{estimate.n_repeats} stored examples show"
+        lines.append(f"repeats: {which} what another one shows; the estimate counts them once")
+    for doubt in estimate.doubtful[:MAX_NAMED]:
+        source = f" ({doubt.source})" if doubt.source else ""
+        lines.append(
+            f"probably wrong: example {doubt.number}{source} is labelled {doubt.label}, and looks like {doubt.likelier}"
+        )
+    return lines
+
+
+def what_it_did(before: Accuracies, after: Accuracies, was: float | None, now: Estimate) -> list[str]:
+    """The estimated accuracy before and after, which class that was known suffers most, if any, and what was noticed."""
     lost: dict[Label, float] = {}
     for label, old in before.items():
         new = after.get(label)
         if old is not None and new is not None and old - new > NOTHING_LOST:
             lost[label] = old - new
-    lines = [f"estimated accuracy: {share(was)} before, {share(now)} after"]
+    lines = [f"estimated accuracy: {share(was)} before, {estimated(now)} after"]
     if lost:
         worst = max(lost, key=lambda label: lost[label])
         more = f" ({len(lost) - 1} more suffer less)" if len(lost) > 1 else ""
         lines.append(f"suffers most: {worst}, {share(before[worst])} before, {share(after[worst])} after{more}")
     elif before:
         lines.append("no known class suffers")
+    return [*lines, *noticed(now)]
+
+
+def trial_lines(trial: Trial) -> list[str]:
+    """What a lesson would do, for people: who gains, who suffers, and how good the new classes are."""
+    lines = [f"estimated accuracy: {share(trial.before)} before, {share(trial.after)} after"]
+    lines += [f"gains: {each.label}, {share(each.before)} before, {share(each.after)} after" for each in trial.gains]
+    lines += [
+        f"suffers: {each.label}, {share(each.before)} before, {share(each.after)} after" for each in trial.suffers
+    ]
+    if not trial.suffers and any(not each.new for each in trial.classes):
+        lines.append("no known class suffers")
+    lines += [f"new: {each.label}, estimated accuracy {share(each.after)}" for each in trial.classes if each.new]
     return lines
 
 
-def answer_line(name: str, found: Explanation, *, reject: bool) -> str:
-    """One answer for people."""
+def example_line(example: StoredExample) -> str:
+    """A stored example, with the number that `remove` and `move` take."""
+    return f"{example.number}  {example.label}" + (f"  {example.source}" if example.source else "")
+
+
+def answer_line(name: str, found: Explanation, *, reject: bool, top: int = 1) -> str:
+    """One answer for people, with the `top` likeliest classes."""
     nearest = f", nearest: {_nearest(found)}" if found.nearest else ""
+    others = "".join(f"; {label}, {share(chance)}" for label, chance in found.ranked[1:top])
     if reject and found.unknown:
-        return f"{name}: unknown (of the known classes, {found.label} is the likeliest{nearest})"
-    return f"{name}: {found.label}, {share(found.probability)}{nearest}"
+        return f"{name}: unknown (of the known classes, {found.label} is the likeliest{others}{nearest})"
+    return f"{name}: {found.label}, {share(found.probability)}{others}{nearest}"
 
 
-def answer_json(name: str, found: Explanation, *, reject: bool) -> dict[str, Any]:
-    """One answer for programs; the label is null where it was rejected."""
+def answer_json(name: str, found: Explanation, *, reject: bool, top: int = 5) -> dict[str, Any]:
+    """One answer for programs, with the `top` likeliest classes; the label is null where it was rejected."""
     return {
         "image": name,
         "label": None if reject and found.unknown else found.label,
         "probability": found.probability,
         "unknown": found.unknown,
-        "ranked": [{"label": label, "probability": chance} for label, chance in found.ranked[:5]],
+        "ranked": [{"label": label, "probability": chance} for label, chance in found.ranked[:top]],
         "nearest": [{"label": each.label, "source": each.source, "distance": each.distance} for each in found.nearest],
     }
 
@@ -74,10 +118,16 @@ def answer_json(name: str, found: Explanation, *, reject: bool) -> dict[str, Any
 ANSWER_COLUMNS = ("image", "label", "probability", "unknown", "nearest_label", "nearest_source")
 
 
-def answer_row(name: str, found: Explanation, *, reject: bool) -> list[object]:
-    """One answer for a table, in the order of ANSWER_COLUMNS."""
+def answer_columns(top: int = 1) -> list[str]:
+    """The heads of `answer_row`'s columns; from the second class on, each has two of its own."""
+    return [*ANSWER_COLUMNS, *(f"{what}_{rank}" for rank in range(2, top + 1) for what in ("label", "probability"))]
+
+
+def answer_row(name: str, found: Explanation, *, reject: bool, top: int = 1) -> list[object]:
+    """One answer for a table, in the order of `answer_columns`; as long as they, however few classes there are."""
     label = "" if reject and found.unknown else found.label
     near = found.nearest[0] if found.nearest else None
+    others: list[object] = [cell for label, chance in found.ranked[1:top] for cell in (label, f"{chance:.4f}")]
     return [
         name,
         label,
@@ -85,21 +135,24 @@ def answer_row(name: str, found: Explanation, *, reject: bool) -> list[object]:
         str(found.unknown).lower(),
         near.label if near else "",
         near.source if near else "",
+        *others,
+        *[""] * (2 * (top - 1) - len(others)),
     ]
 
 
-def about_lines(about: Mapping[str, Any]) -> list[str]:
-    """A model for people: what `ContinualClassifier.about` returns."""
+def about_lines(about: Mapping[str, Any], estimate: Estimate) -> list[str]:
+    """A model for people: what `ContinualClassifier.about` returns, and its estimate."""
     settings, memory = about["settings"], about["memory"]
     bound = "no bound" if memory["bound"] is None else f"at most {memory['bound']:,}"
     lines = [
         f"method {settings['method']}, base {settings['base'] or 'of its own'}, seed {settings['seed']}",
-        f"{len(about['classes'])} classes, estimated accuracy {share(about['accuracy'])}",
+        f"{len(about['classes'])} classes, estimated accuracy {estimated(estimate)}",
         f"{memory['examples']} stored examples, {memory['bytes']:,} bytes ({bound}); "
         f"folder: {about['folder_bytes'] or 0:,} bytes",
     ]
     for each in about["classes"]:
         lines.append(f"  {each['label']}: {each['examples']} stored, estimated accuracy {share(each['accuracy'])}")
+    lines += noticed(estimate)
     if about["history"]:
         lines.append("history:")
         lines += [f"  {event_line(Event(**event))}" for event in about["history"]]
@@ -117,6 +170,10 @@ def event_line(event: Event) -> str:
         what = f"renamed {event.known[0]} to {event.new[0]}"
     elif event.call == "forget":
         what = f"forgot {classes}"
+    elif event.call == "remove":
+        what = f"removed 1 example of {classes}"
+    elif event.call == "move":
+        what = f"moved 1 example of {event.known[0]} to {event.new[0]}"
     else:
         verb = {"learn": "learned", "correct": "was corrected with", "fit": "began again with"}[event.call]
         what = f"{verb} {event.n_examples} {'example' if event.n_examples == 1 else 'examples'} of {classes}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.cli.model import COMMANDS, check_model_folder
+from fscl.cli import ask, model
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def bases() -> None:
     """The meta-trained networks that come with the package, what else can be a base, and the learners that train one."""
     from fscl.meta.learners import base_learners, summary_of
     from fscl.meta.shipped import load_base_with_details, shipped_bases
+    from fscl.nets.efficientnet_lite import VARIANTS
 
     for name in shipped_bases():
         network, about = load_base_with_details(name)
@@ -133,7 +134,7 @@ def bases() -> None:
         for test in about["test"]:
             accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
             typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
-    typer.echo("Pretrained elsewhere: efficientnet_lite0, timm:<model name>; see docs/pretrained.md.")
+    typer.echo(f"Pretrained elsewhere: {', '.join(VARIANTS)}, timm:<model name>; see docs/pretrained.md.")
     typer.echo("Learners that `fscl train` knows (base.learner.method):")
     for name, learner in base_learners().items():
         typer.echo(f"  {name}: {summary_of(learner)}")
@@ -202,8 +203,8 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo(f"  {key} = {value}")
 
 
-for _command in COMMANDS:
-    app.command()(_command)
+for _name, _command in {**model.COMMANDS, **ask.COMMANDS}.items():
+    app.command(_name)(_command)
 
 
 @app.command()
@@ -212,7 +213,7 @@ def check(
 ) -> None:
     """Verify every file of a model; or whether a configuration is valid, without running it."""
     if Path(thing).is_dir():
-        if not check_model_folder(Path(thing)):
+        if not ask.check_model_folder(Path(thing)):
             raise typer.Exit(1)
         return
     from fscl.experiment.config import load_plan

@@ -1,58 +1,75 @@
-"""The commands for a classifier of one's own: new, learn, predict, correct, forget, rename, undo, info, export. No logic."""
+"""The commands that make and change a classifier of one's own: new, learn, correct, remove, move, forget, … No logic."""
 
-import csv
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fscl.errors import DataError, MisuseError
+from fscl.cli.opening import ClassName, Model, SkipBad, label_of, load, load_taught, prepare
+from fscl.errors import MisuseError
 
 if TYPE_CHECKING:
     from fscl.classifier.labels import Label
     from fscl.estimator import ContinualClassifier
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")]
-ClassName = Annotated[str, typer.Argument(metavar="CLASS", help="The name of a class.")]
+Example = Annotated[str, typer.Argument(metavar="EXAMPLE", help="A number or a source from `fscl examples`.")]
+NewClass = Annotated[bool, typer.Option("--new", help="The class is not known yet: make it.")]
 
 
 def new(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder to make.")],
-    base: Annotated[
-        str, typer.Option(help="A name from `fscl bases`, or a .safetensors file.")
-    ] = "omniglot-protonet-conv4",
+    base: Annotated[str | None, typer.Option(help="A name from `fscl bases`, or a .safetensors file.")] = None,
+    purpose: Annotated[
+        str | None, typer.Option("--for", metavar="photos|drawings", help="Takes the base for such pictures.")
+    ] = None,
     method: Annotated[str, typer.Option(help="A name from `fscl methods`.")] = "tsc",
     invert: Annotated[bool, typer.Option("--invert", help="Exchange light and dark: for dark ink on paper.")] = False,
     memory_bytes: Annotated[int | None, typer.Option(min=0, help="Bound on the stored examples.")] = None,
     keep_states: Annotated[int | None, typer.Option(min=0, help="How many calls can be undone. Default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Of every random number.")] = 0,
+    no_originals: Annotated[
+        bool, typer.Option("--no-originals", help="Keep pictures only as the base sees them, not as they were given.")
+    ] = False,
 ) -> None:
-    """Make a model that has learned nothing yet."""
-    _prepare()
+    """Make a model that has learned nothing yet. Without --base it takes ImageNet features for photographs."""
+    if base is not None and purpose is not None:
+        raise MisuseError("--base and --for were both given; choose one.")
+    prepare()
+    from fscl.classifier.base_choice import SAID, default_base
     from fscl.continual.registry import find_method
     from fscl.estimator import ContinualClassifier
 
     find_method(method)
+    chosen = base or default_base(purpose)
     made = ContinualClassifier(
-        base, method, memory_bytes=memory_bytes, keep_states=keep_states, invert=invert, random_state=seed
+        chosen,
+        method,
+        memory_bytes=memory_bytes,
+        keep_states=keep_states,
+        invert=invert,
+        originals=not no_originals,
+        random_state=seed,
     )
     made.save(model)
+    if base is None:
+        typer.echo(SAID[chosen])
     typer.echo(str(model))
 
 
 def learn(
     model: Model,
     photos: Annotated[Path, typer.Argument(metavar="FOLDER", help="One sub-folder per class, its name the class's.")],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")] = False,
+    skip_bad: SkipBad = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say who gains and who suffers; learn nothing.")] = False,
 ) -> None:
     """Teach new classes, or more examples of known ones."""
-    from fscl.classifier.words import what_comes, what_it_did
+    from fscl.classifier.words import trial_lines, what_comes, what_it_did
     from fscl.experiment.progress import Reporter
 
-    reporter, classifier = Reporter(), _load(model)
-    if classifier.recover():
+    reporter, classifier = Reporter(), load(model)
+    if not dry_run and classifier.recover():
         reporter.warn(
             f"A lesson that was cut short was completed first: {classifier.history_[-1].n_examples} examples."
         )
@@ -61,72 +78,87 @@ def learn(
     before, was = classifier.class_accuracy_, classifier.estimated_accuracy_
     for line in what_comes(labels, list(before)):
         typer.echo(line)
+    if dry_run:
+        with reporter.stage(f"Learning {len(labels)} examples on trial"):
+            trial = classifier.dry_run(pictures, labels)
+        for line in [*trial_lines(trial), "nothing was learned: this was a dry run"]:
+            typer.echo(line)
+        return
     with reporter.stage(f"Learning {len(labels)} examples"):
         classifier.partial_fit(pictures, labels)
-    for line in what_it_did(before, classifier.class_accuracy_, was, classifier.estimated_accuracy_):
+    for line in what_it_did(before, classifier.class_accuracy_, was, classifier.estimate_):
         typer.echo(line)
     typer.echo(str(model))
-
-
-def predict(
-    model: Model,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Pictures, or folders of pictures.")],
-    reject: Annotated[bool, typer.Option("--reject", help="Say so where a picture is like no known class.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A list with the likeliest classes and nearest examples.")
-    ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="A table with one row a picture.")] = False,
-) -> None:
-    """Ask what pictures show: name, probability, and the stored example that is nearest."""
-    from fscl.classifier import words
-
-    if as_json and as_csv:
-        raise MisuseError("--json and --csv were both given; choose one.")
-    classifier = _load_taught(model)
-    names, found = classifier.answers(images)
-    answers = list(zip(names, found, strict=True))
-    if as_json:
-        typer.echo(
-            json.dumps([words.answer_json(*each, reject=reject) for each in answers], ensure_ascii=False, indent=1)
-        )
-        return
-    if as_csv:
-        table = csv.writer(sys.stdout)
-        table.writerow(words.ANSWER_COLUMNS)
-        table.writerows(words.answer_row(*each, reject=reject) for each in answers)
-        return
-    for each in answers:
-        typer.echo(words.answer_line(*each, reject=reject))
 
 
 def correct(
     model: Model,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture that was misread.")],
     name: ClassName,
+    new_class: NewClass = False,
 ) -> None:
     """Teach one picture that was misread."""
     from fscl.classifier.words import what_comes
 
-    classifier = _load_taught(model)
-    label = _label(classifier, name)
-    for line in what_comes([label], classifier.classes_.tolist()):  # a misspelt name would be a new class
+    classifier = load_taught(model)
+    label = label_of(classifier, name)
+    known = list(classifier.class_accuracy_)
+    classifier.correct(image, label, new=new_class or _wants_new(classifier, label))
+    for line in what_comes([label], known):
         typer.echo(line)
-    classifier.correct(image, label)
+    typer.echo(str(model))
+
+
+def remove(model: Model, example: Example) -> None:
+    """Take one stored example out. `undo` brings it back."""
+    _say_last(load_taught(model).remove(_example(example)))
+    typer.echo(str(model))
+
+
+def move(model: Model, example: Example, name: ClassName, new_class: NewClass = False) -> None:
+    """Give one stored example to another class."""
+    classifier = load_taught(model)
+    label = label_of(classifier, name)
+    _say_last(classifier.move(_example(example), label, new=new_class or _wants_new(classifier, label)))
     typer.echo(str(model))
 
 
 def forget(model: Model, name: ClassName) -> None:
     """Forget a class: the model no longer holds its images or predicts it. This cannot be undone."""
-    classifier = _load_taught(model)
-    classifier.forget(_label(classifier, name))
+    classifier = load_taught(model)
+    classifier.forget(label_of(classifier, name))
     typer.echo(str(model))
 
 
 def rename(model: Model, name: ClassName, new_name: Annotated[str, typer.Argument(metavar="NEW")]) -> None:
     """Give a class another name."""
-    classifier = _load_taught(model)
-    classifier.rename(_label(classifier, name), new_name)
+    classifier = load_taught(model)
+    classifier.rename(label_of(classifier, name), new_name)
     typer.echo(str(model))
+
+
+def reteach(
+    model: Model,
+    new_model: Annotated[Path, typer.Argument(metavar="NEW", help="The folder to make.")],
+    base: Annotated[str | None, typer.Option(help="A name from `fscl bases`, or a file. Default: the same.")] = None,
+    method: Annotated[str | None, typer.Option(help="A name from `fscl methods`. Default: the same.")] = None,
+) -> None:
+    """Teach all stored pictures to a new model, with another base or method; MODEL stays as it is."""
+    from fscl.classifier.words import what_it_did
+    from fscl.continual.registry import find_method
+    from fscl.experiment.progress import Reporter
+
+    if base is None and method is None:
+        raise MisuseError("nothing would change: give another --base, or another --method.")
+    classifier = load_taught(model)
+    if method is not None:
+        find_method(method)
+    with Reporter().stage("Teaching again"):
+        again = classifier.reteach(new_model, base=base, method=method)
+    accuracies = (classifier.class_accuracy_, again.class_accuracy_)
+    for line in what_it_did(*accuracies, classifier.estimated_accuracy_, again.estimate_):
+        typer.echo(line)
+    typer.echo(str(new_model))
 
 
 def undo(
@@ -134,70 +166,44 @@ def undo(
     calls: Annotated[int, typer.Option(min=1, help="How many calls to take back.")] = 1,
 ) -> None:
     """Go back to the state before the last call."""
-    _load(model).undo(calls)
+    from fscl.classifier.words import event_line
+
+    classifier = load(model)
+    waiting, before = classifier.waiting(), classifier.history_
+    classifier.undo(calls)
+    if waiting:
+        typer.echo("dropped: a lesson that was cut short")
+    for event in reversed(before[len(classifier.history_) :]):
+        typer.echo(f"undone: {event_line(event)}")
     typer.echo(str(model))
 
 
-def info(model: Model, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """What a model knows: its classes, stored examples, bytes and history."""
-    about = _load(model).about()
-    if as_json:
-        typer.echo(json.dumps(about, ensure_ascii=False, indent=1))
-        return
-    from fscl.classifier.words import about_lines
-
-    for line in about_lines(about):
-        typer.echo(line)
-
-
-def export(model: Model, out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The file to write.")]) -> None:
-    """Write extractor and head as one ONNX file, and its labels beside it."""
-    written = _load_taught(model).export(out)
-    typer.echo(
-        f"probabilities differ by at most {written.largest_difference:.1e} from the model's on {written.n_checked} "
-        f"pictures, run by onnxruntime\nlabels: {written.labels_path}\n{written.path}"
-    )
+COMMANDS: dict[str, Callable[..., None]] = {
+    "new": new,
+    "learn": learn,
+    "correct": correct,
+    "remove": remove,
+    "move": move,
+    "forget": forget,
+    "rename": rename,
+    "reteach": reteach,
+    "undo": undo,
+}
 
 
-def check_model_folder(model: Path) -> bool:
-    """Verify every file of a model; whether all is well."""
-    from fscl.classifier.store.check import check_model
-
-    found = check_model(model)
-    for problem in found.problems:
-        typer.echo(problem)
-    if found.waiting:
-        typer.echo("a lesson that was cut short waits in the journal; the next change completes it")
-    if found.strays:
-        typer.echo(f"{len(found.strays)} files that a stopped process left; the next change removes them")
-    state = f"{len(found.problems)} bad" if found.problems else "all as they should be"
-    typer.echo(f"{found.n_files} files, {found.n_bytes:,} bytes, {state}")
-    return not found.problems
+def _example(words: str) -> int | str:
+    """What `fscl examples` shows: a number, or where an example came from."""
+    return int(words) if words.isdecimal() else words
 
 
-COMMANDS = (new, learn, predict, correct, forget, rename, undo, info, export)
+def _wants_new(classifier: "ContinualClassifier", label: "Label") -> bool:
+    """Asks, in a terminal, whether a name that is not known shall be a class."""
+    if label in classifier.class_accuracy_ or not sys.stdin.isatty():
+        return False
+    return typer.confirm(f"No class {label!r} was learned. Make it a new class?", err=True)
 
 
-def _prepare() -> None:
-    from fscl.process import configure_process
+def _say_last(classifier: "ContinualClassifier") -> None:
+    from fscl.classifier.words import event_line
 
-    configure_process()
-
-
-def _load(model: Path) -> "ContinualClassifier":
-    _prepare()
-    from fscl.estimator import ContinualClassifier
-
-    return ContinualClassifier.load(model)
-
-
-def _load_taught(model: Path) -> "ContinualClassifier":
-    classifier = _load(model)
-    if not classifier.class_accuracy_:
-        raise DataError(f"{model} has learned nothing yet; teach it with `fscl learn {model} FOLDER`.")
-    return classifier
-
-
-def _label(classifier: "ContinualClassifier", name: str) -> "Label":
-    """The class of this name, whatever the kind of its label; a name that is not known is itself."""
-    return next((label for label in classifier.class_accuracy_ if str(label) == name), name)
+    typer.echo(event_line(classifier.history_[-1]))

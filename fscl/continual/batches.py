@@ -81,12 +81,14 @@ class BatchSource:
         replay, varies = self.replay, self.jitter > 0 or self.mirror
         if replay.is_one_batch and not varies:
             return self._all, replay.y
-        chosen = replay.batch()
-        images, y = (replay.images, replay.y) if chosen is None else (replay.images[chosen], replay.y[chosen])
-        if varies:
-            images = varied(images, Variation(flip=self.mirror), replay.order)
-            images = jittered(images, self.jitter, replay.order)
-        return self._featurer(self.network.to_input(images)), y
+        chosen = slice(None) if (batch := replay.batch()) is None else batch
+        if (
+            not varies
+        ):  # a network may have frozen stages, which run once for each image of the task and not in every step
+            return self._featurer(replay.x[chosen]), replay.y[chosen]
+        images = varied(replay.images[chosen], Variation(flip=self.mirror), replay.order)
+        images = jittered(images, self.jitter, replay.order)
+        return self._featurer(self.network.to_input(images)), replay.y[chosen]
 
     @cached_property
     def _all(self) -> Featurer:

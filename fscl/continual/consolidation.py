@@ -14,10 +14,8 @@ Departs from the paper, or settles what it leaves open:
 - one iteration is one full-batch step over the replay set; a task takes `steps` of them, the embedding moves in the first
   `embedding_steps`, the head in all of them, under one Adam state;
 - the head grows by a fresh row for each new class and has a slow copy that follows at the same rate;
-- prediction is inductive: BatchNorm uses statistics frozen from the replay set after the embedding has moved, or those of
-  the base throughout.
-Settings that the paper does not have, off unless a method sets them: another objective for the embedding, jittered shots,
-a head that starts from class means, a stop at convergence, mini-batches, bounds on the memory.
+- prediction is inductive: BatchNorm's statistics are frozen from the replay set once the embedding has moved, or the base's.
+Settings beyond the paper, off unless a method sets them: another objective, jittered shots, a stop, mini-batches.
 """
 
 import math
@@ -29,7 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from fscl.continual.batches import BatchSource, ReplaySet
 from fscl.continual.consolidation_settings import ConsolidationSettings
-from fscl.continual.held_out import HeldOut, by_means
+from fscl.continual.held_out import HeldOut, by_means, with_company
 from fscl.continual.learner import (
     ContinualLearner,
     HeldWeights,
@@ -117,7 +115,7 @@ class Consolidation(ContinualLearner):
             n_moved = int(diagnostics["embedding_steps"])
             self._learn_head(optimiser, fast, fast_head, replay, statistics, range(n_moved, settings.steps))
         else:
-            features = self._embed(replay.images, fast, statistics)
+            features = self._embed_replay(replay, fast, statistics)
             known = self._with_rows(self.fast_head, n_classes)  # classes that are no longer remembered keep their means
             evicted = grown(self.evicted, n_classes)
             fast_head = head_of_means(known, features, replay.y, settings.objective.temperature, evicted)
@@ -205,7 +203,7 @@ class Consolidation(ContinualLearner):
         """The steps that are left, of the head alone, on features computed once."""
         if not steps:
             return
-        features = self._embed(replay.images, fast, statistics)
+        features = self._embed_replay(replay, fast, statistics)
         for step in steps:
             chosen = replay.batch()
             known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
@@ -234,8 +232,8 @@ class Consolidation(ContinualLearner):
 
     def _measured_on(self, support: Examples) -> Examples:
         """The images of a task that a regulariser looks at: all, or as many of every class as a batch has room for."""
-        room = None if self.settings.batch_size == "all" else self.settings.batch_size
-        if room is None or len(support) <= room:
+        room = self.settings.batch_size
+        if room == "all" or len(support) <= room:
             return support
         kept = balanced(support.labels, None, room)
         return Examples(support.images[kept], support.labels[kept])
@@ -260,7 +258,12 @@ class Consolidation(ContinualLearner):
         for seen in views:
             total = total + self.network.embed(seen, params, statistics=statistics)
         n_views = self.settings.views * len(both_ways)
-        return total if n_views == 1 else total / n_views
+        return total if n_views == 1 else total / n_views  # not copied: rows are their own features
+
+    def _embed_replay(self, replay: ReplaySet, params: Params, statistics: Statistics | None) -> Tensor:
+        if self.settings.views > 1 or self.settings.mirror:
+            return self._embed(replay.images, params, statistics)
+        return self.network.embed_inputs(replay.x, params, statistics=statistics)
 
     @property
     def _learned_with(self) -> Statistics | None:
@@ -280,10 +283,8 @@ class Consolidation(ContinualLearner):
     def _divergence(self, what: str) -> Divergence:
         rate, strength = self.settings.learning_rate, self.regulariser.strength
         held = f" and strength {strength:g}. Lower one of them" if strength else ". Lower it"
-        return Divergence(
-            f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {rate:g}{held}; the learner is as "
-            "it was before the task."
-        )
+        where = f"{self.name} diverged in task {self.n_tasks + 1}: {what}, with learning_rate {rate:g}{held}"
+        return Divergence(f"{where}; the learner is as it was before the task.")
 
     # keeping and forgetting
 
@@ -359,7 +360,8 @@ class Consolidation(ContinualLearner):
         if self.settings.objective.trains_head:
             return None
         squared, own = by_means(base_features, labels, self.n_classes)
-        return HeldOut(-squared / self.settings.objective.temperature, own)
+        several = torch.where(with_company(labels, self.n_classes))[0]
+        return HeldOut(-squared / self.settings.objective.temperature, own, several)
 
     def work(self, stream: StreamSpec, number: int) -> float:
         settings, ways = self.settings, stream.task_sizes

@@ -86,12 +86,17 @@ class ConsolidationSettings(ContinualLearner.Settings):
         return self.model_copy(update={"views": 1, "batch_size": batch_size, "memory": memory})
 
     def fitting(self, network: Network) -> Self:
-        """What is left of them on a network without weights to move, or whose inputs are no pictures."""
+        """What is left of them on a network without weights to move, or whose inputs are no pictures.
+
+        Where making inputs runs frozen stages, pictures are taken as they are: every variation would run them anew.
+        """
         changes: dict[str, object] = {}
         if not network.params:
             changes |= {"embedding_steps": 0, "regulariser": Unregularised()}
+        if network.picture_shape is None or not network.inputs_are_cheap:
+            changes |= {"views": 1, "jitter": 0.0, "mirror": False}
         if network.picture_shape is None:
-            changes |= {"views": 1, "jitter": 0.0, "mirror": False, "start": "base"}
+            changes["start"] = "base"
             if not self.memory.keeps_shots:
                 changes["memory"] = AllShots(always=self.memory.always)
         return self.model_copy(update=changes) if changes else self

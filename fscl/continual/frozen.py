@@ -53,8 +53,13 @@ class FrozenFeatures(ContinualLearner):
 
 def distances(features: Tensor, points: Tensor) -> Tensor:
     """Euclidean distances (n, n_points), each row the same whatever the others are."""
-    if torch.compiler.is_compiling():  # an exported graph knows no cdist
-        return (features[:, None] - points[None]).square().sum(2).sqrt()
+    if (
+        torch.compiler.is_compiling()
+    ):  # an exported graph knows no cdist, and differences of all pairs would fill memory
+        centre = points.mean(0)
+        x, y = (features - centre).double(), (points - centre).double()
+        squared = x.square().sum(1, keepdim=True) - 2 * x @ y.T + y.square().sum(1)
+        return squared.clamp(min=0).sqrt().to(features.dtype)
     # the other modes of cdist take another route for large batches, and so give other last bits
     return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 

@@ -15,12 +15,24 @@ MAX_FOLDS = 10
 class HeldOut:
     """Scores (n, n_classes) of examples that had no part in what scored them, and their true classes (n,).
 
-    `own_scale` says whether the scores are those that the method answers with.
+    Attributes:
+        positions: of these among all examples, where that is known.
+        features: of these, by weights that have not learned from them; None where the learner's own have not.
+        tails: for each set of weights that has learned without some examples, where the learner has several: the features
+            of all examples by them, and which they left out.
+        shift: what is to be added to the share of right answers, where fewer examples were learned from than usual.
+        own_scale: whether the scores are those that the method answers with.
+        duplicates_together: whether duplicates of an example were left out with it, and it alone was asked for.
     """
 
     scores: Tensor
     labels: Tensor
+    positions: Tensor | None = None
+    features: Tensor | None = None
+    shift: float = 0.0
+    tails: tuple[tuple[Tensor, Tensor], ...] = ()
     own_scale: bool = True
+    duplicates_together: bool = False
 
 
 def distances_without(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
@@ -58,9 +70,10 @@ def by_folds(fit: Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]], featur
     for label, count in enumerate(counts.tolist()):
         turns[labels == label] = torch.arange(count) % min(n_folds, max(count, 1))
     turns[counts[labels] == 1] = -1  # never left out: nothing would be left
-    scores, own = [], []
+    scores, positions = [], []
     for fold in range(n_folds):
         held = turns == fold
         scores.append(fit(features[~held], labels[~held])(features[held]))
-        own.append(labels[held])
-    return HeldOut(torch.cat(scores), torch.cat(own))
+        positions.append(torch.where(held)[0])
+    left_out = torch.cat(positions)
+    return HeldOut(torch.cat(scores), labels[left_out], left_out)

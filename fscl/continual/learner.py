@@ -8,7 +8,7 @@ everything below that is not abstract has a default that is right for a method w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -65,11 +65,14 @@ class LearnerState:
         details: a JSON value.
         examples: those that it was taught and keeps to replay, apart from the rest, so that whoever stores examples anyway
             stores them once; None where it keeps none. Generated images are no examples, and are among the `tensors`.
+        cached: what can be computed again from each of the examples, a row each, by name; it may be left out, and costs
+            time then.
     """
 
     tensors: dict[str, Tensor]
     details: dict[str, Any]
     examples: Examples | None = None
+    cached: Mapping[str, Tensor] | None = None
 
     def __repr__(self) -> str:
         return f"<LearnerState: {len(self.tensors)} tensors, {n_bytes(self.tensors.values()):,} bytes>"
@@ -82,10 +85,14 @@ class Remembered:
     Attributes:
         examples: the same as in its state.
         kept: their positions in what was remembered before the last task, followed by the task's own examples.
+        features: of each, as `features` would give, where the learner has them at hand.
+        base_features: of each, by weights that have not learned from it, likewise.
     """
 
     examples: Examples
     kept: Tensor
+    features: Tensor | None = None
+    base_features: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,10 @@ class ContinualLearner(ABC):
     @abstractmethod
     def restore(self, state: LearnerState) -> None:
         """Go back to a state of a learner with the same settings and network; it may come from another device."""
+
+    def reuse(self, state: LearnerState) -> None:
+        """Take over what a state has computed of its examples, for when they are taught again; nothing is learned."""
+        return
 
     def fresh(self) -> Self:
         """A learner like this one that has learned nothing."""

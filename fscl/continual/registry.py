@@ -27,6 +27,7 @@ class Method:
         summary: what it does, in a sentence.
         source: who published it, and when.
         settings: what differs from the defaults of the learner's `Settings`.
+        on_frozen: the method that a classifier takes instead where the base's own weights may not move.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Method:
     summary: str
     source: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    on_frozen: str | None = None
 
     @property
     def module(self) -> str:
@@ -82,6 +84,13 @@ def find_method(name: str) -> Method:
     if known not in methods():
         raise unknown_name("method", known, methods())
     return methods()[known]
+
+
+def method_for(name: str, network: Network) -> Method:
+    """The method that a classifier means by a name: on frozen features of pictures, the one made for them."""
+    method = find_method(name)
+    frozen = not network.params and network.picture_shape is not None
+    return find_method(method.on_frozen) if frozen and method.on_frozen is not None else method
 
 
 def method_name(name: str) -> str:

@@ -6,7 +6,7 @@ with the reason, and refused or skipped as the caller asks; none is dropped in s
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ import torch
 from fscl.data.images import Pixels, check_shape, read_image
 from fscl.data.pool import ClassPool, Splits
 from fscl.errors import DataError, unknown_name
+
+T = TypeVar("T")
 
 BadFiles = Literal["refuse", "skip"]
 Report = Callable[[str], None]
@@ -39,8 +41,13 @@ def load_folder(
         bad_files: "refuse" raises a DataError that names the files that cannot serve; "skip" leaves them out.
         report: called with one sentence for each file that is skipped.
     """
+    check_shape(image_size=image_size, channels=channels)
     root = Path(path)
-    images = read_classes(root, image_size=image_size, channels=channels, bad_files=bad_files, report=report)
+
+    def decode(file: Path, name: str) -> Pixels:
+        return read_image(file, image_size=image_size, channels=channels, name=name)
+
+    images = read_classes(root, decode, bad_files=bad_files, report=report)
     return ClassPool(
         name=root.resolve().name,
         images=torch.from_numpy(np.stack([image for of_class in images.values() for image in of_class.values()])),
@@ -51,21 +58,25 @@ def load_folder(
 
 def read_classes(
     path: Path | str,
+    decode: Callable[[Path, str], T],
     *,
-    image_size: int = 32,
-    channels: int = 1,
     bad_files: BadFiles = "refuse",
     report: Report | None = None,
-) -> dict[str, dict[str, Pixels]]:
-    """What `load_folder` loads, by the name of the class and that of the file."""
-    check_shape(image_size=image_size, channels=channels)
+) -> dict[str, dict[str, T]]:
+    """What `decode` makes of each file and what to call it, by the name of the class and that of the file.
+
+    Args:
+        path: the folder with one sub-folder per class.
+        decode: raises a DataError for a file that cannot serve.
+        bad_files, report: as of `load_folder`.
+    """
     if bad_files not in ("refuse", "skip"):
         raise unknown_name("way with bad files", bad_files, ("refuse", "skip"))
     root = Path(path)
     problems: list[str] = []
-    images: dict[str, dict[str, Pixels]] = {}
+    images: dict[str, dict[str, T]] = {}
     for folder in _class_folders(root, problems):
-        images[folder.name] = _load_class(folder, root, image_size, channels, problems)
+        images[folder.name] = _load_class(folder, root, decode, problems)
     if problems and bad_files == "refuse":
         listed = "; ".join(problem.rstrip(".") for problem in problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -136,7 +147,7 @@ def _class_folders(root: Path, problems: list[str]) -> list[Path]:
     return folders
 
 
-def _load_class(folder: Path, root: Path, image_size: int, channels: int, problems: list[str]) -> dict[str, Pixels]:
+def _load_class(folder: Path, root: Path, decode: Callable[[Path, str], T], problems: list[str]) -> dict[str, T]:
     images = {}
     for file in visible_files(folder):
         name = f"{folder.name}/{file.name}"
@@ -148,7 +159,7 @@ def _load_class(folder: Path, root: Path, image_size: int, channels: int, proble
             problems.append(f"{name} is not a regular file.")
         else:
             try:
-                images[file.name] = read_image(file, image_size=image_size, channels=channels, name=name)
+                images[file.name] = decode(file, name)
             except DataError as error:
                 problems.append(str(error))
     return images

@@ -2,7 +2,7 @@
 
 What comes out is uint8 of one shape, whatever went in: turned as its EXIF says, transparency flattened onto white,
 16-bit greyscale scaled down to 8, then a plain Lanczos resize to a square: the aspect ratio is not kept, and nothing is
-cropped.
+cropped. HEIC, as telephones write it, is opened where pillow-heif is installed.
 """
 
 import io
@@ -18,6 +18,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from fscl.errors import DataError
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+INSTALL_HEIF = "python -m pip install pillow-heif"
 MAX_PIXELS = 64 * 10**6
 MAX_SIDE = 512
 
@@ -47,19 +49,59 @@ def read_image(
         uint8, (channels, image_size, image_size).
     """
     check_shape(image_size=image_size, channels=channels)
+    plain = open_plain(source, name=name, formats=formats, original_size=original_size)
+    return square(plain, image_size=image_size, channels=channels)
+
+
+def open_plain(
+    source: Path | bytes,
+    *,
+    name: str | None = None,
+    formats: tuple[str, ...] = FORMATS,
+    original_size: tuple[int, int] | None = None,
+) -> Image.Image:
+    """Decode one image: upright, 8 bits a channel, nothing transparent. Errors and arguments as of `read_image`."""
     name = name or (str(source) if isinstance(source, Path) else "the image")
-    content = io.BytesIO(source) if isinstance(source, bytes) else source
-    with _explained(name, formats), Image.open(content, formats=formats) as image:
-        _check_header(image, original_size)
-        return _square(image, image_size, channels)
+    with _explained(name, formats):
+        if formats is FORMATS and _is_heif(source):
+            formats = _heif_formats()
+        content = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(content, formats=formats) as image:
+            _check_header(image, original_size)
+            return _plain(ImageOps.exif_transpose(image))
 
 
-def pixels_of(image: Image.Image, *, image_size: int = 32, channels: int = 1, name: str = "the image") -> Pixels:
-    """What `read_image` makes of a file, made of a picture that is open already."""
-    check_shape(image_size=image_size, channels=channels)
+def plain_of(image: Image.Image, *, name: str = "the image") -> Image.Image:
+    """What `open_plain` makes of a file, made of a picture that is open already."""
     with _explained(name, FORMATS):
         _check_header(image, None)
-        return _square(image, image_size, channels)
+        return _plain(ImageOps.exif_transpose(image))
+
+
+def square(plain: Image.Image, *, image_size: int, channels: int) -> Pixels:
+    """A plain image as uint8 (channels, image_size, image_size)."""
+    flat = plain.convert("L" if channels == 1 else "RGB")
+    small = np.asarray(flat.resize((image_size, image_size), Image.Resampling.LANCZOS), dtype=np.uint8)
+    return small.reshape(image_size, image_size, channels).transpose(2, 0, 1)
+
+
+def _is_heif(source: Path | bytes) -> bool:
+    if isinstance(source, bytes):
+        head = source[:12]
+    else:
+        with source.open("rb") as file:
+            head = file.read(12)
+    return head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS
+
+
+def _heif_formats() -> tuple[str, ...]:
+    """Lets Pillow open HEIC, if it can be."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError as error:
+        raise _Refused(f"is a HEIC picture, and pillow-heif is not installed; `{INSTALL_HEIF}` gets it") from error
+    register_heif_opener(thumbnails=False)
+    return ("HEIF",)
 
 
 @contextmanager
@@ -82,12 +124,6 @@ def _explained(name: str, formats: tuple[str, ...]) -> Iterator[None]:
         raise DataError(f"{name} cannot be decoded ({str(error) or type(error).__name__}).") from error
 
 
-def _square(image: Image.Image, image_size: int, channels: int) -> Pixels:
-    plain = _plain(ImageOps.exif_transpose(image)).convert("L" if channels == 1 else "RGB")
-    small = np.asarray(plain.resize((image_size, image_size), Image.Resampling.LANCZOS), dtype=np.uint8)
-    return small.reshape(image_size, image_size, channels).transpose(2, 0, 1)
-
-
 class _Refused(Exception):
     """An image that could be decoded and shall not be; the message goes on from its name."""
 
@@ -106,8 +142,9 @@ def _check_header(image: Image.Image, original_size: tuple[int, int] | None) -> 
         raise _Refused(f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}")
     if width * height > MAX_PIXELS:
         raise _Refused(f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read")
-    # An MPO is a camera's JPEG with a preview or depth map behind the picture: its first frame is the picture.
-    if getattr(image, "is_animated", False) and image.format != "MPO":
+    # An MPO is a camera's JPEG with a preview or depth map behind the picture, and a HEIF file may hold such, too: the
+    # frame that is open is the picture.
+    if getattr(image, "is_animated", False) and image.format not in ("MPO", "HEIF"):
         raise _Refused("has several frames; only still images are read")
 
 

@@ -39,11 +39,26 @@ def obtain_base(
     """
     if config.base.use is not None:
         _say_how_to_make(config.base.use)
-        network, about = load_base_with_details(config.base.use)
+        network, about = _with_movable_tail(config, *load_base_with_details(config.base.use))
         reporter.say(f"Base: {describe_base(config, network, about)}.")
         return network, about
     trained, about = train_base(config, splits, checkpoint, reporter, on_validation=on_validation)
     return trained.network, about
+
+
+def _with_movable_tail(config: Config, network: Network, about: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
+    """The base with weights to move from stage `base.tail` on, where that is asked for."""
+    depth = config.base.tail
+    if depth is None:
+        return network, about
+    try:
+        movable = network.movable(depth)
+    except MisuseError as error:
+        raise ConfigError(f"base.tail = {depth}: {error}") from error
+    features = str(about.get("summary", "features")).removeprefix("frozen ")
+    last = network.n_stages - depth
+    move = "last stage moves" if last == 1 else f"last {last} stages move"
+    return movable, {**about, "summary": f"{features}, whose {move}"}
 
 
 def _say_how_to_make(use: str) -> None:
@@ -80,6 +95,11 @@ def train_base(
 ) -> tuple[TrainedBase, dict[str, Any]]:
     """Meta-train a base on the training classes; the best weights are chosen on the validation classes."""
     base = config.base
+    if not len(splits.train):
+        raise ConfigError(
+            f"{config.base_side.name} has no training classes, so no base can be trained on it. Name a base with base.use, "
+            "or other data to train one on with base_data.name."
+        )
     train = with_rotations(splits.train) if base.train.rotations else splits.train
     channels, size, _ = train.image_shape
     spec = NetworkSpec(**base.network.model_dump(), channels=channels, image_size=size)

@@ -79,9 +79,14 @@ class BaseConfig(_Section):
     """Where the base network comes from: `use` names a shipped one or a file; without it, one is meta-trained.
 
     Training begins at random, or (`start`) from the backbone of a shipped base or a file.
+
+    Attributes:
+        tail: how many of the first stages of a pretrained base are frozen; methods move the rest. Without it, nothing of
+            such a base moves.
     """
 
     use: str | None = None
+    tail: int | None = Field(default=None, ge=1)
     start: str | None = None
     network: NetworkConfig = NetworkConfig()
     learner: Annotated[SerializeAsAny[BaseLearner], BeforeValidator(read_learner)] = ProtoNet()
@@ -89,7 +94,12 @@ class BaseConfig(_Section):
 
     @model_validator(mode="after")
     def _use_or_train(self) -> "BaseConfig":
-        unused = sorted(self.model_fields_set - {"use"})
+        if self.use is None and self.tail is not None:
+            raise ValueError(
+                f"base.tail = {self.tail} freezes the first stages of a pretrained base, so base.use must name one, such as "
+                "'efficientnet_lite0'"
+            )
+        unused = sorted(self.model_fields_set - {"use", "tail"})
         if self.use is not None and unused:
             raise ValueError(
                 f"base.use = {self.use!r} brings a trained network, so base.{unused[0]} has no effect; remove one"
@@ -199,7 +209,9 @@ class Config(_Section):
         """Every value in force, as JSON."""
         content = self.model_dump(mode="json", exclude={"settings"})
         if self.base.use is not None:
-            content["base"] = {"use": self.base.use}
+            content["base"] = {key: content["base"][key] for key in ("use", "tail")}
+        if self.base.tail is None:
+            del content["base"]["tail"]
         content["settings"] = {method: self.settings_of(method).model_dump(mode="json") for method in self.run.methods}
         return content
 

@@ -22,6 +22,11 @@ def check_pretrained(config: Config, network: Network, reporter: Reporter) -> No
     warning = seen_before(network, config.data.name)
     if warning is not None:
         reporter.warn(warning)
+    if not network.inputs_are_cheap:
+        reporter.warn(
+            "The first stages of the base are frozen and run once for each picture of a task, so methods take pictures as "
+            "they are: jitter, mirror and views have no effect."
+        )
     if not network.params:
         reporter.warn(
             "The base is frozen, so methods that would move the embedding learn their heads alone, and those that differ "

@@ -282,7 +282,7 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
         "settings": config["settings"].get(cell.method),
         "versions": that_must_not_mix(about["versions"]),
         "data": about["data"]["hash"],
-        "base": about["base"]["hash"],
+        "base": [about["base"]["hash"], about["base"]["spec"]],  # the same weights may be frozen or not
         "stream": streams[cell.sequence],
     }
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fscl.errors import unknown_name
+from fscl.nets.efficientnet_lite import VARIANTS
 from fscl.nets.network import Network
-from fscl.nets.sources import LITE0, is_pretrained_name, load_network, named_base
+from fscl.nets.sources import is_pretrained_name, load_network, named_base
 
 _WEIGHTS = Path(__file__).parent / "weights"
 
@@ -31,7 +32,7 @@ def load_base_with_details(name_or_path: str | Path) -> tuple[Network, dict[str,
     path = bases.get(str(name_or_path), Path(name_or_path))
     if path.suffix != ".safetensors":
         raise unknown_name(
-            "base", str(name_or_path), [*bases, LITE0, "timm:<model name>", "a path to a .safetensors file"]
+            "base", str(name_or_path), [*bases, *VARIANTS, "timm:<model name>", "a path to a .safetensors file"]
         )
     network, about = load_network(path)
     if isinstance(about.get("test"), dict):

@@ -5,11 +5,12 @@ It is never changed, and evaluating it in many threads at once is exact. Learnin
 (meta-trained here), `PretrainedNetwork` (trained elsewhere) and `PrecomputedFeatures` (features that another model made).
 
 `network.split(depth)` gives a frozen `Trunk` and a tail, which is itself a Network, on the trunk's activations: a learner
-moves the tail's weights, and the trunk runs once an image.
+moves the tail's weights, and the trunk runs once an image. `network.movable(depth)` is the same as one network that takes
+images: any learner moves the tail alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -81,6 +82,16 @@ class Network(ABC):
         return False
 
     @property
+    def n_stages(self) -> int:
+        """How many stages it can be split between; 0 where there is nothing to split."""
+        return 0
+
+    @property
+    def inputs_are_cheap(self) -> bool:
+        """Whether `to_input` costs next to nothing; where it runs frozen stages, images are not varied in each step."""
+        return True
+
+    @property
     def is_meta_trained(self) -> bool:
         """Whether it was meta-trained here, on classes that are known."""
         return False
@@ -121,14 +132,29 @@ class Network(ABC):
 
         BatchNorm uses `statistics`, or else those that the network carries.
         """
+        with torch.no_grad():
+            inputs = (self.to_input(piece) for piece in self.in_turn(images))
+            parts = [self.embed_inputs(x, params, statistics=statistics) for x in inputs]
+        return torch.cat(parts) if parts else torch.zeros(0, self.n_features, device=self.device)
+
+    def embed_inputs(
+        self, x: Tensor, params: Mapping[str, Tensor] | None = None, *, statistics: Statistics | None = None
+    ) -> Tensor:
+        """What `embed` makes of the images of which these are the network inputs."""
         frozen = self.statistics if statistics is None else statistics
         if frozen is None and self.needs_statistics:
             raise DataError("a network with BatchNorm needs frozen statistics to predict with; see freeze_statistics.")
-        # an exported graph has no loop
-        pieces = (images,) if torch.compiler.is_compiling() else images.split(PREDICT_BATCH)
         with torch.no_grad():
-            parts = [self.features(self.to_input(piece), params, statistics=frozen) for piece in pieces]
+            parts = [self.features(piece, params, statistics=frozen) for piece in self.in_turn(x)]
         return torch.cat(parts) if parts else torch.zeros(0, self.n_features, device=self.device)
+
+    def in_turn(self, images: Tensor) -> Sequence[Tensor]:
+        """`pieces` of images; in an exported graph, which has no loop, all of them at once."""
+        return (images,) if torch.compiler.is_compiling() else self.pieces(images)
+
+    def pieces(self, images: Tensor) -> Sequence[Tensor]:
+        """Images as they pass through the network at prediction: as many together as is fast and needs little memory."""
+        return list(images.split(PREDICT_BATCH))
 
     def freeze_statistics(self, x: Tensor, params: Mapping[str, Tensor] | None = None) -> Statistics | None:
         """The BatchNorm statistics of inputs `x`, to predict with from now on; None for networks that need none."""
@@ -166,6 +192,12 @@ class Network(ABC):
             f"{self!r} has no stages to split between; use a base that has, or move all of it or nothing."
         )
 
+    def movable(self, depth: int) -> "Network":
+        """The same network with weights to move from stage `depth` on; the stages before are frozen, part of `to_input`."""
+        raise MisuseError(
+            f"{self!r} has no stages of which some could be frozen; use a base that has, or move all of it or nothing."
+        )
+
     # keeping it
 
     @abstractmethod
@@ -191,12 +223,22 @@ class Trunk:
 
     whole: Network
     depth: int
-    run: Callable[[Tensor], Tensor] = field(repr=False)
+    run: Callable[[Tensor, int | None], Tensor] = field(repr=False)
 
-    def activations(self, images: Tensor) -> Tensor:
-        """What the trunk makes of images, (n, channels, height, width): in batches, without gradients, each image alone."""
+    def activations(self, images: Tensor, *, image_size: int | None = None) -> Tensor:
+        """What the trunk makes of images, (n, channels, height, width): in batches, without gradients, each image alone.
+
+        With `image_size` they are brought to that side instead of the network's own: smaller ones take less time, here and
+        in the tail. A network that takes only one size refuses any other.
+        """
+        only = self.whole.image_size
+        if image_size is not None and only not in (None, image_size):
+            raise MisuseError(
+                f"{self.whole!r} takes images of {only}×{only} only, so image_size cannot be {image_size}."
+            )
+        pieces = self.whole.in_turn(images)
         with torch.no_grad():
-            return torch.cat([self.run(self.whole.to_input(piece)) for piece in images.split(PREDICT_BATCH)])
+            return torch.cat([self.run(self.whole.to_input(piece), image_size) for piece in pieces])
 
 
 def with_prefix(prefixes: tuple[str, ...], tensors: Mapping[str, Tensor]) -> Params:

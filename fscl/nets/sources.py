@@ -1,6 +1,6 @@
 """Pretrained bases by name, and networks from files: all that another process needs to build a base again.
 
-    efficientnet_lite0        ImageNet weights from a package of the index (the extra `pretrained`)
+    efficientnet_lite0        ImageNet weights from a package of the index (the extra `photos`); also …lite1, …lite2
     timm:<model name>         any model of timm with its weights, where timm is installed
     <either>@128              the same, given images of 128×128 instead of its own size
 
@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from fscl.errors import MisuseError, StorageError, UnknownName, suggestion
 from fscl.nets import efficientnet_lite, pretrained, trained
+from fscl.nets.efficientnet_lite import LITE0 as LITE0
 from fscl.nets.network import Network, grouped
 from fscl.nets.params import frozen_copy, in_layout
 from fscl.nets.pretrained import PretrainedNetwork, PretrainedSpec, pretrained_base
+from fscl.nets.stages import Staged, Stages
 from fscl.nets.trained import NetworkSpec, TrainedNetwork
 from fscl.storage import load_tensors, tensors_from_bytes
 
-LITE0 = "efficientnet_lite0"
 TIMM = "timm:"
-NAME = re.compile(rf"(?P<model>{LITE0}|{TIMM}[A-Za-z0-9._-]+)(?:@(?P<size>\d{{2,4}}))?")
+NAME = re.compile(rf"(?P<model>{'|'.join(efficientnet_lite.VARIANTS)}|{TIMM}[A-Za-z0-9._-]+)(?:@(?P<size>\d{{2,4}}))?")
 ANY_SPEC: TypeAdapter[NetworkSpec | PretrainedSpec] = TypeAdapter(NetworkSpec | PretrainedSpec)
 
 
@@ -49,7 +50,7 @@ class Source:
 
 def is_pretrained_name(name: str) -> bool:
     """Whether a name asks for a pretrained base; one that is almost right does."""
-    return name.startswith(TIMM) or name.partition("@")[0] == LITE0
+    return name.startswith(TIMM) or name.partition("@")[0] in efficientnet_lite.VARIANTS
 
 
 def named_base(name: str, *, trainable: bool = False) -> tuple[PretrainedNetwork, dict[str, Any]]:
@@ -110,29 +111,40 @@ def _rebuilt(
             f"{path} does not fit the module {spec.module!r} that is installed here; it was made with another version."
         ) from error
     module.eval().requires_grad_(False)
+    if spec.stages is not None:
+        module = _staged(path, module, spec.stages)
     params = in_layout(frozen_copy(dict(module.named_parameters()))) if spec.trainable else {}
-    return PretrainedNetwork(spec, params, extras=extras, module=module), dict(details.get("about", {}))
+    network = PretrainedNetwork(spec, params, extras=extras, module=module)
+    if spec.tail is not None:
+        network = network.movable(spec.tail)
+    return network, dict(details.get("about", {}))
+
+
+def _staged(path: Path, module: nn.Module, stages: Stages) -> nn.Module:
+    try:
+        return Staged(module, stages)
+    except AttributeError as error:
+        raise StorageError(f"{path} names stages that its module does not have: {error}.") from error
 
 
 def _parsed(name: str) -> tuple[str, int | None]:
     found = NAME.fullmatch(name)
     if found is None:
         raise UnknownName(
-            f"no pretrained base named {name!r}. It is {LITE0} or timm:<model name>, with @<size> behind it for images of "
-            "another size, such as timm:resnet18@128."
+            f"no pretrained base named {name!r}. It is {', '.join(efficientnet_lite.VARIANTS)} or timm:<model name>, with "
+            "@<size> behind it for images of another size, such as timm:resnet18@128."
         )
     return found["model"], None if found["size"] is None else int(found["size"])
 
 
 def _source(model: str, *, weights: bool) -> Source:
-    return _from_timm(model.removeprefix(TIMM), weights) if model.startswith(TIMM) else _lite0(weights)
+    return _from_timm(model.removeprefix(TIMM), weights) if model.startswith(TIMM) else _lite(model, weights)
 
 
-def _lite0(weights: bool) -> Source:
-    module = efficientnet_lite.EfficientNetLite0()
+def _lite(model: str, weights: bool) -> Source:
     return Source(
-        efficientnet_lite.with_imagenet_weights(module) if weights else module,
-        efficientnet_lite.IMAGE_SIZE,
+        efficientnet_lite.with_imagenet_weights(model) if weights else efficientnet_lite.EfficientNetLite(model),
+        efficientnet_lite.VARIANTS[model].image_size,
         efficientnet_lite.MEAN,
         efficientnet_lite.STD,
         "frozen features that have seen ImageNet",

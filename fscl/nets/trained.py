@@ -143,6 +143,10 @@ class TrainedNetwork(Network):
         return None if self.first else self.spec.image_size
 
     @property
+    def n_stages(self) -> int:
+        return 0 if self.first else len(skeleton(self.spec).stages)
+
+    @property
     def needs_statistics(self) -> bool:
         return self.spec.norm == "batch"
 
@@ -242,7 +246,10 @@ class TrainedNetwork(Network):
         if self.needs_statistics and self.statistics is None:
             raise DataError("a network with BatchNorm needs frozen statistics to be split; see freeze_statistics.")
 
-        def run(x: Tensor) -> Tensor:
+        def run(x: Tensor, image_size: int | None) -> Tensor:  # one that it can take: the trunk has checked
+            work = current_work()
+            if work is not None:
+                work.add(len(x) * (multiply_adds(self.spec, False) - multiply_adds(self.spec, False, depth)))
             inputs = (x, self.statistics, None, 0, depth)
             activations: Tensor = functional_call(skeleton(self.spec), self.params, inputs)
             return activations
@@ -258,6 +265,12 @@ class TrainedNetwork(Network):
             statistics=None if statistics is None else {name.removesuffix("."): t for name, t in statistics.items()},
         )
         return Trunk(self, depth, run), tail
+
+    def movable(self, depth: int) -> Self:
+        raise MisuseError(
+            f"a {self.spec.backbone} that was trained here moves as a whole, so its first {depth} stages are not frozen: "
+            "give it to the learner as it is, or use the tail of `split`."
+        )
 
     def save(self, path: Path, details: Mapping[str, Any] | None = None) -> None:
         if self.first:

@@ -46,7 +46,8 @@ def toml_listing(config: dict[str, Any]) -> str:
     content = {key: value for key, value in config.items() if value is not None}
     base = content["base"]
     if base.get("use") is not None:
-        content["base"] = {"use": shown_path(base["use"])}  # the rest of the section had no effect
+        tail = {"tail": base["tail"]} if base.get("tail") else {}
+        content["base"] = {"use": shown_path(base["use"]), **tail}  # the rest of the section had no effect
     for key in ("data", "base_data"):
         if (content.get(key) or {}).get("path") is not None:
             content[key] = {**content[key], "path": shown_path(content[key]["path"])}

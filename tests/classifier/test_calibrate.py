@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fscl.classifier.calibrate import likeliest_temperature, matching_temperature
+from fscl.classifier.unknown import fit_unknown
 from fscl.continual.held_out import distances_without
 from fscl.testing import POOL
 from tests.classifier.models import BASE, classifier, examples
@@ -35,18 +36,21 @@ def test_a_head_that_is_trained_promises_what_the_rule_of_succession_allows():
     assert promised == pytest.approx((n_right + 1) / (len(labels) + 2), abs=2e-3)
 
 
-def test_the_threshold_is_a_distance_that_95_of_100_left_out_examples_keep():
+def test_the_score_of_unknown_and_its_threshold_are_of_the_stored_features_and_the_left_out_scores():
     model = classifier().fit(*examples(0, 1, 2, n=8))
     labels = torch.arange(3).repeat_interleave(8)
     features = BASE.embed(torch.cat([POOL.of_class(i)[:8] for i in range(3)]))
-    own = distances_without(features, labels, 3).gather(1, labels[:, None])[:, 0].sqrt().double()
-    threshold = model._model.snapshot.knowledge.calibration.threshold
-    assert threshold == pytest.approx(float(torch.quantile(own, 0.95)))
-    answer = model.explain(POOL.of_class(0)[10, 0].numpy())
-    assert answer.threshold == threshold
-    asked = BASE.embed(POOL.of_class(0)[10:11])
+    left_out = -distances_without(features, labels, 3).sqrt()
+    unknown = fit_unknown(features, labels, 3, left_out)
+    assert unknown is not None
+    assert unknown.threshold is not None
+    asked = POOL.of_class(0)[10:11]
+    answer = model.explain(asked[0, 0].numpy())
+    assert answer.threshold == pytest.approx(unknown.threshold, rel=1e-4)
     means = torch.stack([features[labels == i].mean(0) for i in range(3)])
-    assert answer.distance == pytest.approx(float((asked - means).norm(dim=1).min()), rel=1e-5)
+    scores = -torch.cdist(BASE.embed(asked), means)
+    assert answer.unknown_score == pytest.approx(float(unknown.score(BASE.embed(asked), scores)), rel=1e-3)
+    assert answer.unknown == (answer.unknown_score > answer.threshold)
 
 
 def test_leaving_one_out_of_three_points_by_hand():

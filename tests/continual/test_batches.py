@@ -6,19 +6,26 @@ from itertools import chain
 import pytest
 import torch
 
-from fscl.continual.batches import ReplaySet, spread
+from fscl.continual.batches import BatchSource, ReplaySet, spread
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
+from fscl.nets.efficientnet_lite import EfficientNetLite
 from fscl.nets.precomputed import precomputed_features
-from fscl.nets.trained import NetworkSpec, init_network
+from fscl.nets.pretrained import PretrainedNetwork, pretrained_base
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
+from fscl.testing import noise_pool
+
+
+def own_network() -> TrainedNetwork:
+    return init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
 
 
 def replay_of(method: str, n_tasks: int, pool: ClassPool, **settings: int) -> ReplaySet:
     """What the last of some tasks of three classes, three shots each, is learned from."""
-    network = init_network(NetworkSpec(width=8, image_size=16), generator(0, "b"))
+    network = own_network()
     spec = StreamSpec(n_tasks=n_tasks, n_way=3, n_shot=3, n_query=5)
     stream = sample_stream(pool, spec, generator(0, "stream"))
     learner = make_learner(method, network, seed=0, settings={"steps": 6, "embedding_steps": 3, **settings})
@@ -103,3 +110,63 @@ def test_images_to_compare_come_in_pairs_where_there_are_more_classes_than_room(
     labels = torch.arange(20).repeat_interleave(4)
     drawn = labels[spread(labels, 12, order, together=2)]
     assert sorted(Counter(drawn.tolist()).values()) == [2] * 6
+
+
+# ---- frozen stages ----
+
+
+def movable_base() -> PretrainedNetwork:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return pretrained_base(EfficientNetLite(), image_size=32).movable(15)
+
+
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each call of `to_input` gets from now on."""
+    numbers: list[int] = []
+    original = PretrainedNetwork.to_input
+
+    def counted(self: PretrainedNetwork, images: torch.Tensor) -> torch.Tensor:
+        numbers.append(len(images))
+        return original(self, images)
+
+    monkeypatch.setattr(PretrainedNetwork, "to_input", counted)
+    return numbers
+
+
+@pytest.mark.parametrize("method", ["replay", "tsc@untagged", "joint"])
+def test_frozen_stages_run_once_for_each_image_of_a_task_however_many_steps_it_takes(
+    method: str, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"steps": 5, "embedding_steps": 3, "batch_size": 4, "regulariser": "none"}
+    learner = make_learner(method, movable_base(), seed=0, settings=settings)
+    pool = noise_pool(channels=3)
+    stream = sample_stream(pool, StreamSpec(n_tasks=3, n_way=2, n_shot=2, n_query=1), generator(0, "stream"))
+    numbers = passed(monkeypatch)
+    for number in range(3):
+        learner.learn_task(stream.task(pool, number).support)
+    assert numbers == [4, 8, 12]
+    assert learner.diagnostics()["embedding_steps"] == 3
+
+
+def test_pictures_are_not_varied_where_that_would_run_frozen_stages_in_every_step():
+    asked = {"jitter": 1.0, "mirror": True, "views": 3}
+    moves, whole = (make_learner("tsc", base, seed=0, settings=asked) for base in (movable_base(), own_network()))
+    assert isinstance(moves, Consolidation)
+    assert isinstance(whole, Consolidation)
+    assert (moves.settings.jitter, moves.settings.mirror, moves.settings.views) == (0.0, False, 1)
+    assert (whole.settings.jitter, whole.settings.mirror, whole.settings.views) == (1.0, True, 3)
+
+
+def test_batches_that_do_not_vary_are_rows_of_the_inputs_and_those_that_do_are_made_anew(small_pool: ClassPool):
+    replay = replay_of("replay", 2, small_pool, batch_size=5)
+    network = own_network()
+    for jitter, mirror in ((0.0, False), (1.0, False), (0.0, True)):
+        state = replay.order.get_state()
+        chosen = replay.batch()
+        expected = network.features(network.to_input(replay.images[chosen]))
+        replay.order.set_state(state)
+        features_by, y = BatchSource(network, replay, jitter, mirror, False).next()
+        features = features_by(network.params, None)
+        assert torch.equal(y, replay.y[chosen])
+        assert torch.allclose(features, expected, atol=1e-5) == (not jitter and not mirror)

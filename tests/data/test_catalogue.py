@@ -63,6 +63,8 @@ def test_only_a_folder_cannot_be_loaded_without_being_told_more():
 def test_the_options_of_a_set_are_its_own():
     keys = {name: sorted(data_set.Options.model_fields) for name, data_set in built_in_data_sets().items()}
     assert keys == {
+        "birds": ["image_size", "name", "path"],
+        "cars": ["image_size", "name", "path"],
         "cub": ["image_size", "name", "path", "split"],
         "folder": ["bad_files", "channels", "image_size", "name", "path"],
         "glyphs": ["image_size", "name"],

@@ -40,11 +40,13 @@ def test_the_configuration_of_the_data_page_is_valid():
 
 
 def test_the_examples_of_the_page_on_pretrained_features_hold(capsys: pytest.CaptureFixture[str]):
-    _, block = python_blocks("docs/pretrained.md")  # the first needs weights that may not be here
+    _, block, tail = python_blocks("docs/pretrained.md")  # the first needs weights that may not be here
     exec(compile(block, "pretrained.md", "exec"), {})
     curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
     assert len(curve) == 2
     assert curve[0] > 0.4  # of a random module; chance is 0.2
+    exec(compile(tail, "pretrained.md", "exec"), {})
+    assert capsys.readouterr().out == "3\n['4.bias', '4.weight']\ntorch.Size([4, 128])\n"
     (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "pretrained.md").read_text(), re.DOTALL)
     assert make_config(tomllib.loads(toml)).base.use == "efficientnet_lite0"
 

@@ -31,6 +31,9 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for label, name in ((1, "birch"), (2, "ash")):
         for number in range(5, 8):
             draw(tmp_path / "more-photos" / name / f"{number}.png", label, number)
+    for label, name in enumerate(("oak", "birch")):
+        for number in range(11, 14):
+            draw(tmp_path / "kept-apart" / name / f"{number}.png", label, number)
     for number, label in enumerate((0, 1, 2), start=1):
         draw(tmp_path / "asked" / f"{number}.png", label, 10)
     monkeypatch.chdir(tmp_path)
@@ -55,6 +58,8 @@ def test_every_command_of_the_page_runs_in_order(
     assert "asked/1.png: oak, " in printed["fscl predict trees asked/1.png asked/2.png"]
     assert "asked/2.png: birch, " in printed["fscl predict trees asked/1.png asked/2.png"]
     assert "Betula/birch: 8 stored" in printed["fscl info trees"]
+    assert "of 6 (95 % interval)" in printed["fscl test trees kept-apart --html test.html --csv test.csv"]
+    assert "undone: " in printed["fscl undo trees --calls 2"]
     assert (trees / "trees.onnx").exists()
     assert (trees / "trees.json").exists()
 

@@ -65,7 +65,7 @@ def test_all_errors_are_named_at_once_with_suggestions():
         "settings.tsc.regulariser.strenght: no such key. Did you mean 'strength'?",
         "settings.tsc.slow_rate: input should be less than or equal to 1",
         "settings.prototypes.steps: no such key.",
-        "data.name: no data set named 'omniglto'. Did you mean 'omniglot'? Known: cub, folder, glyphs, mini-fscil, ",
+        "data.name: no data set named 'omniglto'. Did you mean 'omniglot'? Known: birds, cars, cub, folder, glyphs, ",
         "settings.all.learning_rate: input should be a finite number",
         "settings.all.betas.1: input should be less than 1",
         "settings.fsw.embedding_steps: input should be greater than or equal to 0",

@@ -182,3 +182,12 @@ def test_on_a_validation_stream_a_base_may_have_been_chosen_on_its_classes_but_n
     base.refuse_leak(validating, {"data": data, "train_classes": [], "validation_classes": names}, splits.validation)
     with pytest.raises(ConfigError, match="the base was trained on 5 of the classes"):
         base.refuse_leak(validating, {"data": data, "train_classes": names}, splits.validation)
+
+
+def test_a_data_set_without_training_classes_says_where_a_base_can_come_from(
+    splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    none = replace(splits, train=splits.train.subset([]))
+    monkeypatch.setattr(base, "load_splits", lambda *_: none)
+    with pytest.raises(ConfigError, match=r"glyphs has no training classes.*base\.use.*base_data\.name"):
+        base.train_and_test(config(), tmp_path, QUIET)

@@ -220,9 +220,9 @@ def test_a_module_of_your_own_is_not_saved(tmp_path: Path):
 
 
 def test_names_that_are_no_pretrained_base_are_answered_with_what_there_is():
-    with pytest.raises(UnknownName, match="efficientnet_lite0 or timm:<model name>"):
+    with pytest.raises(UnknownName, match="efficientnet_lite2 or timm:<model name>"):
         fscl.load_base("efficientnet_lite0@big")
-    with pytest.raises(UnknownName, match="Did you mean 'efficientnet_lite0'"):
+    with pytest.raises(UnknownName, match=r"Did you mean 'efficientnet_lite[012]'"):
         fscl.load_base("efficientnet_lite")
 
 
@@ -373,3 +373,13 @@ def test_meta_training_does_not_start_from_a_pretrained_base(tmp_path: Path):
     config = tiny(base={"start": "timm:small"})
     with pytest.raises(ConfigError, match="was not meta-trained here, so no training starts from it"):
         train_base(config, fscl.load_glyphs(), tmp_path / "checkpoint", Reporter(quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "sizes"),
+    [(224, 40, [20, 20]), (224, 31, [31]), (224, 5, [5]), (260, 48, [16, 16, 16]), (2048, 3, [1, 1, 1]), (224, 0, [0])],
+)
+def test_pieces_are_neither_small_nor_large(size: int, n: int, sizes: list[int]):
+    """A CPU runs 16 photographs or more at a time faster than fewer; larger ones are limited by memory."""
+    base = pretrained_base(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), image_size=size)
+    assert [len(piece) for piece in base.pieces(torch.zeros(n, 3, 8, 8, dtype=torch.uint8))] == sizes

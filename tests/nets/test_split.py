@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fscl.errors import DataError, MisuseError
-from fscl.nets.efficientnet_lite import EfficientNetLite0
+from fscl.nets.efficientnet_lite import EfficientNetLite
 from fscl.nets.network import Network
 from fscl.nets.params import trainable_copy
 from fscl.nets.pretrained import pretrained_base
@@ -28,7 +28,7 @@ def trained(backbone: str, norm: str) -> Network:
 
 def lite0() -> Network:
     torch.manual_seed(0)
-    module = EfficientNetLite0()
+    module = EfficientNetLite()
     for layer in module.modules():
         if isinstance(layer, nn.BatchNorm2d):  # statistics as of trained weights: none of them 0 and 1
             layer.running_mean, layer.running_var = (
@@ -74,7 +74,7 @@ def test_a_tail_with_other_weights_is_the_whole_with_those_weights():
 
 def test_a_frozen_base_has_a_tail_that_can_move():
     torch.manual_seed(0)
-    base = pretrained_base(EfficientNetLite0(), image_size=64)
+    base = pretrained_base(EfficientNetLite(), image_size=64)
     assert not base.params
     trunk, tail = base.split(14)
     assert all(name.startswith(("blocks.13.", "blocks.14.", "blocks.15.", "top.")) for name in tail.params)
@@ -84,17 +84,20 @@ def test_a_frozen_base_has_a_tail_that_can_move():
 def test_the_work_of_trunk_and_tail_is_that_of_the_whole():
     whole = trained("conv4", "group")
     trunk, tail = whole.split(2)
-    activations = trunk.activations(images(1, 32))
+    with counted_work() as of_trunk:
+        activations = trunk.activations(images(1, 32))
     with counted_work() as all_of_it:
         whole.embed(images(1, 32))
     with counted_work() as of_tail:
         tail.embed(activations)
+    assert of_trunk.multiply_adds is not None
     assert of_tail.multiply_adds is not None
-    assert all_of_it.multiply_adds is not None
     two_blocks = (
         6 * 9 * 8 * 8 * (8 * 8 + 4 * 4)
     )  # images · taps · filters · filters · pixels of the third and fourth map
-    assert of_tail.multiply_adds == two_blocks < all_of_it.multiply_adds
+    assert of_tail.multiply_adds == two_blocks
+    assert of_trunk.multiply_adds == 6 * 9 * 8 * (32 * 32 + 8 * 16 * 16)
+    assert of_trunk.multiply_adds + of_tail.multiply_adds == all_of_it.multiply_adds
 
 
 @pytest.mark.parametrize("depth", [0, 4, -1])
@@ -128,3 +131,39 @@ def test_a_network_is_shown_in_one_line():
     )
     assert len(repr(lite0())) < 120
     assert len(repr(lite0().split(3)[1])) < 150
+
+
+@pytest.mark.parametrize("size", [32, 64, 80])
+def test_a_trunk_takes_pictures_of_another_size_and_the_tail_what_it_makes_of_them(size: int):
+    whole = lite0()
+    trunk, tail = whole.split(14)
+    activations = trunk.activations(images(3, 64), image_size=size)
+    assert activations.shape == (6, 192, -(-size // 32), -(-size // 32))
+    torch.manual_seed(0)
+    other = pretrained_base(whole.module, image_size=size)  # type: ignore[attr-defined]
+    assert torch.equal(tail.embed(activations), other.embed(images(3, 64)))
+    assert torch.equal(trunk.activations(images(3, 64), image_size=64), trunk.activations(images(3, 64)))
+
+
+def test_a_tail_takes_activations_in_half_precision_and_in_any_order_in_memory():
+    trunk, tail = lite0().split(14)
+    activations = trunk.activations(images(3, 64), image_size=96)
+    half = activations.half()
+    expected = tail.embed(half.float())
+    for stored in (half, half.contiguous(), half[torch.arange(6)]):
+        assert torch.equal(tail.embed(stored), expected)
+    assert expected.dtype == torch.float32
+    with pytest.raises(DataError, match="this tail takes activations of the trunk before stage 14"):
+        tail.embed(images(3, 64))
+
+
+def test_a_network_of_one_size_refuses_any_other():
+    trunk, _ = trained("conv4", "group").split(2)
+    assert torch.equal(trunk.activations(images(1, 32), image_size=32), trunk.activations(images(1, 32)))
+    with pytest.raises(MisuseError, match="takes images of 32×32 only, so image_size cannot be 24"):
+        trunk.activations(images(1, 32), image_size=24)
+
+
+def test_no_pictures_have_no_activations():
+    trunk, _ = lite0().split(14)
+    assert trunk.activations(images(3, 48)[:0]).shape == (0, 192, 2, 2)

@@ -1,8 +1,11 @@
 """Whether every file of a model is what it should be, and what lies there besides."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from fscl.classifier.store.cached import CachedRows, file_of
 from fscl.classifier.store.folder import BASE, READ_ATTEMPTS, ModelFolder
 from fscl.classifier.store.manifest import FileRecord, Manifest, read_manifest, verify
 from fscl.classifier.store.sheets import ImageStore, sheet_of
@@ -40,9 +43,9 @@ def check_model(folder: Path) -> Checked:
 
 
 def _checked(folder: Path, manifest: Manifest) -> Checked:
-    images = ImageStore(folder / "images")
+    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
     paths, problems = [folder / "model.json"], []
-    names: dict[str, None] = {}
+    contents: dict[Path, Callable[[], bytes]] = {}
     for path, record in _recorded(folder, manifest):
         paths.append(path)
         try:
@@ -51,14 +54,22 @@ def _checked(folder: Path, manifest: Manifest) -> Checked:
             problems.append(str(error))
     for state in manifest.states:
         try:
-            names |= dict.fromkeys(map(sheet_of, read_details(folder, state)["images"]))
+            details = read_details(folder, state)
+            contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, details["images"])}
+            rows = map(file_of, details.get("cached", []))
+            contents |= {cached.path(name): partial(cached.content, name) for name in rows}
+            contents |= {
+                images.originals.path(name): partial(images.originals.content, name)
+                for name in details.get("originals", [])
+                if name
+            }
         except (StorageError, KeyError, TypeError) as error:
             if str(error) not in problems:
                 problems.append(str(error))
-    for name in names:
+    for path, content in contents.items():
         try:
-            paths.append(images.path(name))
-            images.content(name)
+            paths.append(path)
+            content()
         except StorageError as error:
             problems.append(str(error))
     model = ModelFolder(folder)

@@ -4,6 +4,8 @@ model.json           what the model is: settings, states, and the fingerprint of
 base.safetensors     the network it began with
 states/000001/ …     a state for each call that can be undone, the present one last
 images/<sha256>.png  the stored examples, as the network sees them, those of a lesson on one sheet
+originals/           the same pictures as they were given, at most 512 pixels a side, unless the settings say no
+cache/               what the frozen part of the network makes of them, where a method keeps it
 journal/             a lesson that is being learned
 lock, writer         held by the one process that writes, and its number
 
@@ -22,6 +24,7 @@ from pathlib import Path
 
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
+from fscl.classifier.store.cached import CachedRows
 from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.lock import TIMEOUT, writing
 from fscl.classifier.store.manifest import (
@@ -34,6 +37,7 @@ from fscl.classifier.store.manifest import (
     verify,
     write_manifest,
 )
+from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.store.sheets import ImageStore
 from fscl.classifier.store.states import read_state, write_state
 from fscl.classifier.store.sweep import FOLDERS, has_strays, sweep
@@ -60,23 +64,27 @@ class ModelFolder:
         self.folder = folder
         self.timeout = timeout
         self.images = ImageStore(folder / "images")
+        self.cached = CachedRows(folder / "cache")
         self.journal = Journal(folder / "journal")
         self._teacher: Teacher | None = None
         self._last: tuple[str, Snapshot] | None = None  # what was read or written last, under its seal
 
     @classmethod
     def create(
-        cls, folder: Path, teacher: Teacher, states: Sequence[Snapshot], *, timeout: float = TIMEOUT
+        cls,
+        folder: Path,
+        teacher: Teacher,
+        states: Sequence[Snapshot],
+        *,
+        originals: OriginalStore | None = None,
+        timeout: float = TIMEOUT,
     ) -> "ModelFolder":
-        """A new model with these states, the present one last; all of it appears at once."""
-        if folder.name in ("", ".."):
-            raise MisuseError(f"{folder} is a place and no name; give the model a name of its own, such as my-model.")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise MisuseError(f"{folder} is there already, and not empty; give the model a name of its own.")
+        """A new model with these states, the present one last, and their originals; all of it appears at once."""
+        check_free(folder)
         part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
         try:
             part.mkdir(parents=True)
-            _write_new(part, teacher, states)
+            _write_new(part, teacher, states, originals)
             part.replace(folder)
         except OSError as error:
             raise StorageError(f"cannot write {folder}: {error.strerror or error}. Nothing was written.") from error
@@ -132,7 +140,9 @@ class ModelFolder:
     def _read(self, record: StateRecord) -> Snapshot:
         teacher = self.teacher()
         channels, image_size = teacher.network.picture_shape or (1, 1)  # rows are on no sheet
-        return teacher.snapshot(*read_state(self.folder, record, self.images, image_size=image_size, channels=channels))
+        return teacher.snapshot(
+            *read_state(self.folder, record, self.images, self.cached, image_size=image_size, channels=channels)
+        )
 
     def n_bytes(self) -> int:
         """Bytes of everything in the folder."""
@@ -152,8 +162,15 @@ class ModelFolder:
             before = self.snapshot(manifest)
             plain_labels(lesson.labels, before.knowledge.classes if lesson.call != "fit" else ())
             with self._or_as_before():
-                self.journal.write(manifest.next_number, lesson)
+                self.journal.write(manifest.next_number, lesson, self._keep_originals(manifest.next_number, lesson))
                 return self._commit(manifest, self.teacher().learned(before, lesson))
+
+    def _keep_originals(self, number: int, lesson: Lesson) -> list[str]:
+        if not lesson.originals:
+            return []
+        # if the process is killed before the journal has the lesson, this tells the next writer to sweep
+        (self.folder / "states" / f"{number:06}").mkdir(exist_ok=True)
+        return self.images.originals.write(lesson.examples, lesson.originals)
 
     def change(self, made: Callable[[Teacher, Snapshot], Snapshot], *, final: bool = False) -> Snapshot:
         """Commit what `made` makes of the present state; `final` removes every earlier one, and all that they held."""
@@ -211,7 +228,8 @@ class ModelFolder:
 
     def _completed(self, manifest: Manifest) -> Manifest:
         try:
-            lesson = self.journal.read(manifest.next_number)
+            lesson, originals = self.journal.read(manifest.next_number)
+            self.images.originals.remember(lesson.examples, originals)
             self._commit(manifest, self.teacher().learned(self.snapshot(manifest), lesson))
         except OSError as error:
             raise StorageError(
@@ -225,7 +243,7 @@ class ModelFolder:
         return read_manifest(self.folder)
 
     def _commit(self, manifest: Manifest, after: Snapshot, *, final: bool = False) -> Snapshot:
-        record = write_state(self.folder, manifest.next_number, after, self.images, anew=final)
+        record = write_state(self.folder, manifest.next_number, after, self.images, self.cached, anew=final)
         states = (record,) if final else (*manifest.states, record)
         keep = manifest.settings.keep_states
         dropped = final or (keep is not None and len(states) > keep + 1)
@@ -270,6 +288,14 @@ class ModelFolder:
             yield
 
 
+def check_free(folder: Path) -> None:
+    """Refuse a folder that cannot become a new model's."""
+    if folder.name in ("", ".."):
+        raise MisuseError(f"{folder} is a place and no name; give the model a name of its own, such as my-model.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MisuseError(f"{folder} is there already, and not empty; give the model a name of its own.")
+
+
 @contextmanager
 def _after_the_fact(folder: Path) -> Iterator[None]:
     """For what comes after a commit: its failure does not take the change back, and must not say so."""
@@ -282,7 +308,9 @@ def _after_the_fact(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_new(folder: Path, teacher: Teacher, states: Sequence[Snapshot]) -> None:
+def _write_new(
+    folder: Path, teacher: Teacher, states: Sequence[Snapshot], originals: OriginalStore | None = None
+) -> None:
     network, settings = teacher.network, teacher.settings
     for name in FOLDERS:
         (folder / name).mkdir()
@@ -299,8 +327,11 @@ def _write_new(folder: Path, teacher: Teacher, states: Sequence[Snapshot]) -> No
     keep = settings.keep_states
     if keep is not None and len(written) > keep + 1:
         written, begins_empty = written[len(written) - keep - 1 :], False
-    store = ImageStore(folder / "images")
-    records = tuple(write_state(folder, number, each, store) for number, each in enumerate(written, start=1))
+    store, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
+    for each in written if originals is not None and not rows and settings.originals else ():
+        if each.knowledge.examples is not None and originals is not None:
+            store.originals.take(originals, each.knowledge.examples.images)
+    records = tuple(write_state(folder, number, each, store, cached) for number, each in enumerate(written, start=1))
     changes = {"states": records, "next_number": len(records) + 1, "begins_empty": begins_empty}
     write_manifest(folder, manifest.model_copy(update=changes))
     for name in (*FOLDERS, "."):

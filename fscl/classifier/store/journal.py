@@ -5,6 +5,7 @@ which: a lesson bears the number of the state that it leads to, and numbers are 
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,29 +24,31 @@ class Journal:
 
     folder: Path
 
-    def write(self, number: int, lesson: Lesson) -> None:
-        """From here on the lesson cannot be lost."""
+    def write(self, number: int, lesson: Lesson, originals: Sequence[str] = ()) -> None:
+        """From here on the lesson cannot be lost; `originals` are the names of those that were kept before."""
         details = {
             "labels": list(lesson.labels),
             "sources": list(lesson.sources),
             "call": lesson.call,
             "when": lesson.when,
+            "originals": list(originals),
         }
-        save_tensors(self._path(number), "lesson", {"examples": lesson.examples}, details)
+        save_tensors(self.path(number), "lesson", {"examples": lesson.examples}, details)
         sync_folder(self.folder)
 
     def pending(self, next_number: int) -> bool:
         """Whether there is a lesson that was written down and not learned."""
-        return self._path(next_number).is_file()
+        return self.path(next_number).is_file()
 
-    def read(self, number: int) -> Lesson:
-        """A lesson."""
-        path = self._path(number)
+    def read(self, number: int) -> tuple[Lesson, tuple[str, ...]]:
+        """A lesson, and the names of its originals."""
+        path = self.path(number)
         if path.is_symlink():
             raise StorageError(f"{path} is a link; nothing outside the model's folder is read. Delete it.")
         tensors, details = load_tensors(path, "lesson")
         try:
             labels = tuple(plain_labels(details["labels"]))
+            originals = tuple(map(str, details.get("originals", ())))
             lesson = Lesson(
                 examples=tensors["examples"],
                 labels=labels,
@@ -55,9 +58,10 @@ class Journal:
             )
         except (KeyError, TypeError, DataError) as error:
             raise StorageError(f"{path} is not a whole lesson ({error}). Delete it.") from error
-        if not len(lesson.examples) == len(labels) == len(lesson.sources):
+        fits = len(lesson.examples) == len(labels) == len(lesson.sources)
+        if not fits or len(originals) not in (0, len(labels)):
             raise StorageError(f"{path} is not a whole lesson: its examples and labels do not fit. Delete it.")
-        return lesson
+        return lesson, originals
 
     def clear(self) -> None:
         """Remove every entry, once they are learned or given up."""
@@ -70,5 +74,6 @@ class Journal:
             return []
         return sorted(path for path in self.folder.iterdir() if _ENTRY.fullmatch(path.name))
 
-    def _path(self, number: int) -> Path:
+    def path(self, number: int) -> Path:
+        """The file of a lesson."""
         return self.folder / f"{number:06}.safetensors"

@@ -16,6 +16,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from fscl.classifier.store.addressed import verified_content
+from fscl.classifier.store.originals import OriginalStore
 from fscl.data.images import Pixels
 from fscl.errors import StorageError
 from fscl.storage import sync_folder, write_bytes
@@ -31,6 +33,10 @@ class ImageStore:
 
     folder: Path
     names: dict[bytes, str] = field(default_factory=dict)
+    originals: OriginalStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.originals = OriginalStore(self.folder.with_name("originals"))
 
     def write(self, images: Tensor, *, anew: bool = False) -> list[str]:
         """Store examples (n, channels, size, size), those that are not stored yet on new sheets; the name of each.
@@ -70,18 +76,7 @@ class ImageStore:
 
     def content(self, sheet: str) -> bytes:
         """A verified file."""
-        path = self.path(sheet)
-        if path.is_symlink() or not path.is_file():
-            raise StorageError(f"{path} is missing or no plain file, but belongs to the model. Restore it from a copy.")
-        try:
-            if path.stat().st_size > MAX_SHEET_BYTES:
-                raise StorageError(f"{path} has over {MAX_SHEET_BYTES:,} bytes, which no sheet of examples has.")
-            content = path.read_bytes()
-        except OSError as error:  # it may go while it is being read: a writer moves on
-            raise StorageError(f"{path} cannot be read: {error.strerror or error}. Restore it from a copy.") from error
-        if hashlib.sha256(content).hexdigest() != sheet:
-            raise StorageError(f"{path} was altered after it was written. Restore it from a copy.")
-        return content
+        return verified_content(self.path(sheet), max_bytes=MAX_SHEET_BYTES, what="sheet of examples")
 
     def _has(self, key: bytes) -> bool:
         return key in self.names and self.path(sheet_of(self.names[key])).is_file()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fscl.classifier.knowledge import Calibration, Event, Knowledge
 from fscl.classifier.labels import plain_labels
+from fscl.classifier.store.cached import CachedRows
 from fscl.classifier.store.manifest import STATE_FILES, StateRecord, record_of, verify
 from fscl.classifier.store.sheets import ImageStore
 from fscl.classifier.teacher import Snapshot
@@ -24,7 +25,9 @@ from fscl.storage import load_tensors, read_json, save_tensors, sync_folder, wri
 ROWS = 2  # dimensions of examples that are rows of numbers
 
 
-def write_state(root: Path, number: int, snapshot: Snapshot, images: ImageStore, *, anew: bool = False) -> StateRecord:
+def write_state(
+    root: Path, number: int, snapshot: Snapshot, images: ImageStore, cached: CachedRows, *, anew: bool = False
+) -> StateRecord:
     """Write a state's files; it is not part of the model until the manifest names it.
 
     `anew` writes its examples on new sheets, so that no sheet of an earlier state is needed.
@@ -36,16 +39,21 @@ def write_state(root: Path, number: int, snapshot: Snapshot, images: ImageStore,
         **knowledge.details(),
         "learner": None if state is None else state.details,
         "images": [],
+        "cached": [],
     }
     if examples is not None:
         if examples.images.ndim == ROWS:
             tensors["rows"] = examples.images
         else:
             details["images"] = images.write(examples.images, anew=anew)
+            details["originals"] = images.originals.names_of(examples.images)
+            if state is not None and state.cached is not None:
+                details["cached"] = cached.write(details["images"], state.cached, anew=anew)
         if knowledge.features is not examples.images:
             tensors["features"] = knowledge.features
         if knowledge.base_features is not knowledge.features:
             tensors["base_features"] = knowledge.base_features
+    tensors |= named(unknown=knowledge.unknown)
     record = StateRecord(number=number, files={})
     folder = root / record.folder
     write_json(folder / "state.json", "classifier-state", details)
@@ -62,7 +70,7 @@ def read_details(root: Path, record: StateRecord) -> dict[str, Any]:
 
 
 def read_state(
-    root: Path, record: StateRecord, images: ImageStore, *, image_size: int, channels: int
+    root: Path, record: StateRecord, images: ImageStore, cached: CachedRows, *, image_size: int, channels: int
 ) -> tuple[Knowledge, LearnerState | None]:
     """What a state's files hold, each verified: what is known, and the learner's state."""
     details = read_details(root, record)
@@ -72,8 +80,11 @@ def read_state(
         names = list(details["images"])
         labels = torch.tensor(details["labels"], dtype=torch.int64)
         stored = images.read(names, image_size=image_size, channels=channels) if names else tensors.get("rows")
+        if names and stored is not None:
+            images.originals.remember(stored, list(details.get("originals", [])))
         examples = None if stored is None else Examples(stored, labels)
         features = tensors.get("features", torch.zeros(0, 0) if stored is None else stored)
+        (unknown,) = grouped(tensors, "unknown")
         knowledge = Knowledge(
             classes=tuple(plain_labels(details["classes"])),
             examples=examples,
@@ -81,9 +92,8 @@ def read_state(
             sources=tuple(map(str, details["sources"])),
             features=features,
             base_features=tensors.get("base_features", features),
-            calibration=Calibration(
-                **{**details["calibration"], "per_class": tuple(details["calibration"]["per_class"])},
-            ),
+            calibration=_calibration(details["calibration"], tells_unknown=bool(unknown)),
+            unknown=unknown,
             history=tuple(
                 Event(**{**event, "new": tuple(event["new"]), "known": tuple(event["known"])})
                 for event in details["history"]
@@ -92,13 +102,28 @@ def read_state(
         state = None
         if details["learner"] is not None:
             (own,) = grouped(tensors, "learner")
-            state = LearnerState(own, dict(details["learner"]), examples if knowledge.replayed else None)
+            rows = cached.read(names, list(details["cached"])) if details.get("cached") else None
+            replayed = examples if knowledge.replayed else None
+            state = LearnerState(own, dict(details["learner"]), replayed, rows)
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise StorageError(
             f"{root / record.folder} does not hold a whole state ({error}). Restore it from a copy."
         ) from error
     _check_whole(root / record.folder, knowledge, state)
     return knowledge, state
+
+
+def _calibration(stored: dict[str, Any], *, tells_unknown: bool) -> Calibration:
+    """JSON knows lists where this has tuples. A threshold of an earlier version, of a distance, is left out."""
+    interval = stored.get("interval")
+    doubts = stored.get("doubts", ())
+    changes = {
+        "per_class": tuple(stored["per_class"]),
+        "threshold": stored["threshold"] if tells_unknown else None,
+        "interval": None if interval is None else (float(interval[0]), float(interval[1])),
+        "doubts": tuple((int(position), int(likelier), float(sure)) for position, likelier, sure in doubts),
+    }
+    return Calibration(**{**stored, **changes})
 
 
 def _check_names(root: Path, record: StateRecord) -> None:

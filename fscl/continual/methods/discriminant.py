@@ -102,12 +102,13 @@ def within_scatter(moment: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
     return moment - sums.T @ (sums / counts[:, None])
 
 
-def oas_shrinkage(covariance: Tensor, n: int) -> float:
+def oas_shrinkage(covariance: Tensor, n: int, n_dimensions: int | None = None) -> float:
     """How far to shrink the covariance of `n` centred vectors: equation 23 of Chen et al.
 
-    Shots minus their class means count as one vector fewer a class.
+    Shots minus their class means count as one vector fewer a class. A covariance in the space that the vectors span, which
+    is all of it that is not zero, needs the `n_dimensions` that there are.
     """
-    p = len(covariance)
+    p = n_dimensions or len(covariance)
     squared, square = float(covariance.square().sum()), float(covariance.trace()) ** 2  # Tr(S²), Tr²(S)
     spread = squared - square / p  # of the eigenvalues; none means that S is its own target
     if spread <= ROUNDING * squared:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, distances, no_classes
-from fscl.continual.held_out import HeldOut, by_means
+from fscl.continual.held_out import HeldOut, by_means, with_company
 from fscl.continual.learner import LearnerSettings, LearnerState, expect_keys, without_row
 from fscl.continual.registry import Method
 from fscl.nets.network import Network
@@ -38,7 +38,7 @@ class Prototypes(FrozenFeatures):
     def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut:
         """Exactly: the mean of an example's class is taken without it."""
         squared, own = by_means(features, labels, self.n_classes)
-        return HeldOut(-squared.sqrt(), own)
+        return HeldOut(-squared.sqrt(), own, torch.where(with_company(labels, self.n_classes))[0])
 
     def state(self) -> LearnerState:
         return LearnerState({"sums": self.sums.clone(), "counts": self.counts.clone()}, {})

@@ -32,6 +32,7 @@ METHODS = (
             "objective": {"kind": "leave_one_out"},
             "regulariser": TAGS,
         },
+        on_frozen="tsc_tail",
     ),
     Method(
         "tsc_paper",

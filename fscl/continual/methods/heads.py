@@ -1,0 +1,119 @@
+"""Heads on frozen features: the features of every shot are kept, and a head is fitted to all of them after each task.
+
+What people do with a pretrained network: ridge regression (Hoerl, Kennard 1970), multinomial logistic regression (Cox
+1958), linear discriminant analysis (Fisher 1936) or its probabilistic form (Ioffe 2006). Nothing is forgotten, because
+every fit sees all shots. Features are kept, but no image.
+
+Departs from the papers: features are centred, and divided by one number. The strength of ridge regression and the shrinkage
+of the discriminants are chosen by leaving out shots. The covariances are those of base classes where the base carries them.
+"""
+
+import torch
+from torch import Tensor
+
+from fscl.continual.frozen import FrozenFeatures, copied
+from fscl.continual.heads import AnyHead, Ridge
+from fscl.continual.held_out import HeldOut, with_company
+from fscl.continual.learner import LearnerState, expect_keys, n_bytes
+from fscl.continual.registry import Method
+from fscl.nets.network import Network
+from fscl.nets.params import Params, placed
+
+
+class FrozenHead(FrozenFeatures):
+    """A head that is fitted anew to the features of all shots after each task."""
+
+    class Settings(FrozenFeatures.Settings):
+        """Which head.
+
+        Attributes:
+            head: its kind, with its own settings (`fscl.continual.heads`).
+        """
+
+        head: AnyHead = Ridge()
+
+    settings: Settings
+
+    def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
+        super().__init__(network, settings, seed=seed)
+        self.known = torch.zeros(0, network.n_features, dtype=network.dtype, device=network.device)
+        self.labels = torch.zeros(0, dtype=torch.int64, device=network.device)
+        self.fitted: Params = {}
+        self._n_classes = 0
+
+    @property
+    def n_classes(self) -> int:
+        return self._n_classes
+
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        self._hold(torch.cat([self.known, features.to(self.known)]), torch.cat([self.labels, labels]))
+
+    def scores(self, features: Tensor) -> Tensor:
+        return self.settings.head.scores(self.fitted, features)
+
+    def stored_bytes(self) -> dict[str, int]:
+        examples = n_bytes([self.known, self.labels])
+        weights = super().stored_bytes()["weights"] - examples + n_bytes(self.fitted.values())
+        return {"weights": weights, "memory": examples}
+
+    def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
+        """Fitted again without one example of every class at a time; None where a class has no example to fit it from.
+
+        Not without one example alone: its class would have fewer than the others, and the estimate would be too low.
+        """
+        if set(labels.tolist()) != set(range(self.n_classes)):
+            return None
+        own = labels.cpu()
+        scores = self.settings.head.in_folds(features.cpu(), own, self.n_classes, self._extras())
+        several = torch.where(with_company(own, self.n_classes))[0]
+        return HeldOut(scores[several], own[several], several)
+
+    def state(self) -> LearnerState:
+        return LearnerState({"features": self.known.clone(), "labels": self.labels.clone()}, {})
+
+    def restore(self, state: LearnerState) -> None:
+        expect_keys(state.tensors, {"features", "labels"}, "a head on frozen features")
+        self._hold(*copied(state, self.network.device, "features", "labels"))
+
+    def _extras(self) -> Params:
+        return placed(self.network.extras, torch.device("cpu"))
+
+    def _hold(self, features: Tensor, labels: Tensor) -> None:
+        n_classes = int(labels.max()) + 1 if len(labels) else 0
+        fitted: Params = {}
+        if n_classes:
+            fitted = self.settings.head.fit(features.cpu(), labels.cpu(), n_classes, self._extras())
+        self.known, self.labels, self._n_classes = features, labels, n_classes
+        self.fitted = placed(fitted, self.network.device)
+
+
+METHODS = (
+    Method(
+        "ridge",
+        FrozenHead,
+        "Ridge regression on the frozen embedding, its strength chosen by leaving one out.",
+        "Hoerl, Kennard 1970; Allen 1974",
+        {"head": {"kind": "ridge"}},
+    ),
+    Method(
+        "logistic",
+        FrozenHead,
+        "Multinomial logistic regression on the frozen embedding.",
+        "Cox 1958",
+        {"head": {"kind": "logistic"}},
+    ),
+    Method(
+        "lda",
+        FrozenHead,
+        "Linear discriminant on the frozen embedding, its shrinkage chosen by leaving one out.",
+        "Fisher 1936; Chen et al. 2010",
+        {"head": {"kind": "discriminant"}},
+    ),
+    Method(
+        "plda",
+        FrozenHead,
+        "Probabilistic linear discriminant on the frozen embedding, the means of classes integrated out.",
+        "Ioffe 2006",
+        {"head": {"kind": "plda"}},
+    ),
+)
