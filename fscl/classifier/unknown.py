@@ -50,6 +50,7 @@ import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
+from fscl.continual.heads.rooted import root
 from fscl.nets.params import Params
 
 ISOTROPIC = 0.9  # share of the covariances
@@ -138,13 +139,6 @@ def fit_unknown(
         scales[2], scales[3] = head[finite].mean(), HEAD_WEIGHT * _inverse_spread(head[finite])
         scores = scores + torch.where(finite, scales[2] - head, 0) * scales[3]
     return Unknown(_stored(tensors, scales), upper_quantile(scores))
-
-
-def root(features: Tensor) -> Tensor:
-    """Square roots (with the sign kept) scaled to length 1: a few large features no longer decide about all distances."""
-    roots = features.sign() * features.abs().sqrt()
-    unit: Tensor = roots / roots.norm(dim=1, keepdim=True).clamp_min(1e-6)
-    return unit
 
 
 def upper_quantile(scores: Tensor) -> float:

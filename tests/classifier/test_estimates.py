@@ -77,8 +77,9 @@ def test_the_same_pictures_taught_twice_do_not_raise_the_estimate(method: str, s
     assert again.n_left_out <= first.n_left_out
     assert first.accuracy is not None
     assert again.accuracy is not None
-    if method == "tsc_tail":  # its weights have moved on, and half of the examples are left out otherwise
-        assert again.accuracy < first.accuracy + 0.1
+    if method == "tsc_tail":  # its weights have moved on, and are better now: the estimate must not be above the truth
+        X, y = many(12, start=6)
+        assert again.accuracy < np.mean(model.predict(X) == np.array(y)) + 0.05
     else:
         assert again.accuracy == pytest.approx(first.accuracy, abs=1e-9)
 

@@ -8,7 +8,8 @@ import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
-from fscl.classifier.unknown import Unknown, fit_unknown, root, unknown_score, upper_quantile
+from fscl.classifier.unknown import Unknown, fit_unknown, unknown_score, upper_quantile
+from fscl.continual.heads.rooted import root
 
 D = 24
 
@@ -205,7 +206,3 @@ def test_the_quantile_of_many_scores_is_their_rank_and_of_few_that_of_students_t
     expected = 2.5 + float(student_t.ppf(0.95, 3)) * math.sqrt(5 / 3) * math.sqrt(1.25)
     assert upper_quantile(few) == pytest.approx(expected)
     assert upper_quantile(few[:1]) == math.inf
-
-
-def test_roots_keep_signs_and_have_length_one():
-    torch.testing.assert_close(root(torch.tensor([[9.0, -16.0, 0.0]])), torch.tensor([[0.6, -0.8, 0.0]]))

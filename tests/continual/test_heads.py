@@ -1,18 +1,32 @@
 """Heads: each against a second route to the same numbers."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fscl.continual.heads import AnyHead, Head, LinearDiscriminant, Logistic, Means, Plda, Ridge, logistic
+from fscl.continual.heads import (
+    AnyHead,
+    Blend,
+    Head,
+    LinearDiscriminant,
+    Logistic,
+    Means,
+    Plda,
+    Ridge,
+    Rooted,
+    logistic,
+)
 from fscl.continual.heads.base import coordinates, fold_of_each
 from fscl.continual.heads.ridge import ONE_SHOT_STRENGTH, STRENGTHS, RidgeProblem
+from fscl.continual.heads.rooted import root
 from fscl.errors import Divergence
 from fscl.rng import generator
 from tests.continual.head_rows import N_CLASSES, one_by_one, shots
@@ -24,6 +38,9 @@ HEADS: dict[str, Head] = {
     "logistic": Logistic(),
     "discriminant": LinearDiscriminant(),
     "plda": Plda(),
+    "blend": Blend(),
+    "rooted": Rooted(),
+    "rooted ridge": Rooted(head=Ridge()),
 }
 each_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 
@@ -286,10 +303,66 @@ def test_held_out_logistic_regression_is_fitted_without_the_fold(
         np.testing.assert_allclose(held.log_softmax(1)[out], theirs.predict_log_proba(A[out]), rtol=0, atol=rounding)
 
 
-@pytest.mark.parametrize("head", [Ridge(), Logistic()], ids=lambda head: head.kind)
-def test_fifty_classes_of_five_shots_are_fitted_within_a_second_of_one_core(head: Head):
+def test_fifty_classes_of_five_shots_are_fitted_faster_than_by_scikit_learn():
     features, labels = shots((5,) * 50, 1280, spread=2.0)
-    head.fit(features[:20], labels[:20].unique(return_inverse=True)[1], len(labels[:20].unique()))  # imports
-    began = time.thread_time()
-    head.fit(features, labels, 50)
-    assert time.thread_time() - began < 1
+    A, y = scaled(features).numpy(), labels.numpy()
+    theirs = LogisticRegression(C=100, tol=logistic.TOLERANCE, max_iter=2000)
+
+    def seconds(job: Callable[[], object]) -> float:
+        """The best of three: what else the machine does matters less."""
+        times = []
+        for _ in range(3):
+            began = time.thread_time()
+            job()
+            times.append(time.thread_time() - began)
+        return min(times)
+
+    with threadpool_limits(1):
+        own, peer = seconds(lambda: Logistic().fit(features, labels, 50)), seconds(lambda: theirs.fit(A, y))
+        ridge = seconds(lambda: Ridge().fit(features, labels, 50))
+    print(f"logistic: {own / peer:.2f} of scikit-learn's time; ridge: {ridge / own:.3f} of logistic's")
+    assert own < peer
+    assert ridge < own / 2
+
+
+# Blend and Rooted
+
+
+def test_a_blend_is_the_sum_of_its_parts_each_in_units_of_its_spread():
+    features, labels = shots((5, 4, 3, 2))
+    blend = Blend()
+    parts = [head.scores(head.fit(features, labels, N_CLASSES), features) for head in (blend.ridge, blend.discriminant)]
+    expected = sum(part / part.std(1).mean() for part in parts)
+    scores = blend.scores(blend.fit(features, labels, N_CLASSES), features)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_blend_of_single_rows_is_ridge_regression():
+    features, labels = shots((1, 1, 1, 1))
+    blend = Blend()
+    expected = blend.ridge.fit(features, labels, N_CLASSES)
+    torch.testing.assert_close(blend.fit(features, labels, N_CLASSES), expected)
+
+
+def test_a_rooted_head_is_the_other_head_on_unit_roots():
+    features, labels = shots()
+    features[:, ::2] *= -1
+    inner = LinearDiscriminant()
+    expected = inner.fit(root(features), labels, N_CLASSES)
+    head = Rooted(head=inner)
+    fitted = head.fit(features, labels, N_CLASSES)
+    torch.testing.assert_close(fitted, expected)
+    torch.testing.assert_close(head.scores(fitted, features), inner.scores(expected, root(features)))
+    torch.testing.assert_close(
+        head.held_out(features, labels, N_CLASSES), inner.held_out(root(features), labels, N_CLASSES)
+    )
+
+
+def test_roots_keep_their_sign_have_length_one_and_zero_stays_zero():
+    rows = torch.tensor([[9.0, -16.0, 0.0], [0.0, 0.0, 0.0]])
+    torch.testing.assert_close(root(rows), torch.tensor([[0.6, -0.8, 0.0], [0.0, 0.0, 0.0]]))
+
+
+def test_a_rooted_head_takes_its_inner_head_by_name():
+    head = TypeAdapter(AnyHead).validate_python({"kind": "rooted", "head": "ridge"})
+    assert head == Rooted(head=Ridge())

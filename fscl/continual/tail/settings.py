@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from fscl.continual.heads import AnyHead, Blend, LinearDiscriminant, Ridge
+from fscl.continual.heads import AnyHead, Blend, LinearDiscriminant, Rooted
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.memory import AllShots, BoundedShots
 from fscl.continual.parts import as_section
@@ -56,9 +56,9 @@ class TailSettings(ContinualLearner.Settings):
     temperature: float = Field(default=0.25, gt=0)
     regulariser: TailRegulariser = Unregularised()
     heads: tuple[AnyHead, ...] = (
+        Rooted(),
+        Rooted(head=LinearDiscriminant()),
         Blend(),
-        LinearDiscriminant(),
-        Ridge(strength=0.1),
     )
     memory: ShotMemory = AllShots()
 
