@@ -15,8 +15,8 @@ seen them. That is the accuracy of class means on the base; what learning adds i
 rule of succession has it: n right answers of n promise (n + 1) / (n + 2), so that ten examples never make anyone certain.
 Where the left-out scores are not the method's own, the mean probability of its answers is made to match the estimate. With
 one example a class there is no estimate, and the stored examples themselves get a probability half-way between chance and
-certainty: new ones less. On photographs that is too modest by far (a tenth, where a third is right of 50 classes), but nothing
-here says how far new examples fall below stored ones, and with a trained head on a weak base they do not at all.
+certainty: new ones less. On photographs that is too modest by far (a tenth, where a third is right of 50 classes), but
+nothing here says how far new examples fall below stored ones, and with a trained head on a weak base they do not at all.
 
 *Unknown*: see unknown.py; *doubts* about labels: see doubts.py.
 """
