@@ -70,7 +70,7 @@ def calibrate(
     pictures = examples.images.ndim > ROWS
     groups = find_duplicates(examples.images, base_features, labels) if pictures else torch.arange(len(labels))
     held = _left_out(learner, features, base_features, labels, groups)
-    in_base = learner.moves_embedding and (held is None or held.features is None)
+    in_base = learner.moves_embedding and (held is None or not held.own_weights)
     if in_base:  # the left-out scores are of other features than the method's answers, and say nothing about those
         unknown = _unknown(base_features, labels, n_classes, None, groups)
     else:
@@ -145,15 +145,9 @@ def _left_out(
 def _unknown(features: Tensor, labels: Tensor, n_classes: int, held: HeldOut | None, groups: Tensor) -> Unknown | None:
     """The score of unknown, and its threshold by what was left out."""
     scores = torch.full((len(labels), n_classes), -torch.inf)
-    asked = features
     if held is not None and held.own_scale and held.positions is not None:
         scores[held.positions] = held.scores.to(scores)
-        if held.features is not None:
-            asked = features.clone()
-            asked[held.positions] = held.features.to(asked)
-    return fit_unknown(
-        features, labels, n_classes, scores, groups, left_out_features=asked, tails=() if held is None else held.tails
-    )
+    return fit_unknown(features, labels, n_classes, scores, groups)
 
 
 def _finite(threshold: float | None) -> float | None:

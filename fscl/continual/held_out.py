@@ -17,9 +17,8 @@ class HeldOut:
 
     Attributes:
         positions: of these among all examples, where that is known.
-        features: of these, by weights that have not learned from them; None where the learner's own have not.
-        tails: for each set of weights that has learned without some examples, where the learner has several: the features
-            of all examples by them, and which they left out.
+        own_weights: where the embedding moves, whether weights that moved without these examples scored them; the base's
+            did if not.
         shift: what is to be added to the share of right answers, where fewer examples were learned from than usual.
         own_scale: whether the scores are those that the method answers with.
         duplicates_together: whether duplicates of an example were left out with it, and it alone was asked for.
@@ -28,9 +27,8 @@ class HeldOut:
     scores: Tensor
     labels: Tensor
     positions: Tensor | None = None
-    features: Tensor | None = None
+    own_weights: bool = False
     shift: float = 0.0
-    tails: tuple[tuple[Tensor, Tensor], ...] = ()
     own_scale: bool = True
     duplicates_together: bool = False
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
-from fscl.classifier.unknown import Unknown, fit_unknown, unknown_score, upper_quantile
+from fscl.classifier.unknown import Unknown, _leave_out, fit_unknown, unknown_score, upper_quantile
 from fscl.continual.heads.rooted import root
 
 D = 24
@@ -109,17 +109,19 @@ def test_a_higher_score_of_the_head_makes_a_picture_more_familiar():
     assert bool((unknown.score(familiar, scores + 1) < unknown.score(familiar, scores)).all())
 
 
-def test_left_out_examples_are_represented_by_the_features_given_for_them():
+def test_examples_without_a_left_out_score_do_not_set_the_threshold():
     shots, labels, _, _ = split()
     scores = held_out(shots, labels)
-    blurred = (shots + 0.3 * torch.randn(shots.shape, generator=torch.Generator().manual_seed(5))).clamp_min(0)
-    clean = fit_unknown(shots, labels, 8, scores)
-    honest = fit_unknown(shots, labels, 8, scores, left_out_features=blurred)
-    assert clean is not None
-    assert honest is not None
-    for name in clean.tensors.keys() - {"scales"}:  # what a new picture is compared with stays the same
-        assert torch.equal(clean.tensors[name], honest.tensors[name])
-    assert honest.tensors["scales"][0] > clean.tensors["scales"][0]
+    asked = torch.arange(len(labels)) % 2 == 0
+    some = fit_unknown(shots, labels, 8, scores.masked_fill(~asked[:, None], -torch.inf))
+    everyone = fit_unknown(shots, labels, 8, scores)
+    assert some is not None
+    assert everyone is not None
+    for name in everyone.tensors.keys() - {"scales"}:  # what a new picture is compared with stays the same
+        assert torch.equal(some.tensors[name], everyone.tensors[name])
+    positions, ratios = _leave_out(shots.double(), labels, 8)
+    assert float(some.tensors["scales"][0]) == pytest.approx(float(ratios[asked[positions]].mean()))
+    assert float(everyone.tensors["scales"][0]) == pytest.approx(float(ratios.mean()))
 
 
 def test_duplicates_count_once():

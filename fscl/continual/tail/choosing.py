@@ -37,11 +37,9 @@ class Choice:
         head: its position among the settings' heads.
         positions: of the shots that were left out.
         scores: of each of them by the chosen head, learned without it.
-        features: of each of them, by weights that have not learned from it.
         shift: what more shots are worth to the share of right answers: a tail leaves a third out, and leaving one of each
             class out on the frozen features says what that costs.
         gain: what the chosen weights gain over the base's on left-out shots, in nats a shot.
-        by_tail: the features of all shots by each tail, where they moved.
     """
 
     slow: Sequence[Params]
@@ -50,10 +48,8 @@ class Choice:
     head: int
     positions: Tensor
     scores: Tensor
-    features: Tensor
     shift: float = 0.0
     gain: float = 0.0
-    by_tail: Sequence[Tensor] = ()
 
 
 def folds_for(labels: Tensor, groups: Tensor, known: Tensor) -> Tensor:
@@ -127,7 +123,7 @@ def choose(
     judge = _Judge(labels[judged], folds[judged], counts, n_classes, extras)
     if len(judge.positions) == 0 or not judge.whole:
         nothing = judge.positions[:0]
-        return Choice(slow, moved, 0.0, 0, nothing, torch.zeros(0, n_classes), codes["base"][:0])
+        return Choice(slow, moved, 0.0, 0, nothing, torch.zeros(0, n_classes))
 
     def tried(params: Sequence[Params] | None, rate: float = 0.0) -> _Candidate:
         """The slow weights at some place; None is the base's."""
@@ -152,13 +148,12 @@ def choose(
     if chosen.params is None:
         head, scores = judge.best_head(settings, [codes["base"]] * N_TAILS)
         one_out = _one_of_each(settings.heads[head], codes["base"], labels, groups, n_classes, extras)
-        left_out = (judge.positions, scores, codes["base"][judge.positions]) if one_out is None else one_out
+        left_out = (judge.positions, scores) if one_out is None else one_out
         return Choice([body.base] * N_TAILS, False, 0.0, head, *left_out)
     features = [body.features(codes["whole"], each) for each in chosen.params]
     head, scores = judge.best_head(settings, features)
     shift, gain = judge.worth_of_more(settings.heads[0], codes["base"], groups), chosen.gain(frozen)
-    own = judge.own(features)
-    return Choice(chosen.params, True, chosen.rate, head, judge.positions, scores, own, shift, gain, features)
+    return Choice(chosen.params, True, chosen.rate, head, judge.positions, scores, shift, gain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,13 +179,13 @@ class _Candidate:
 
 def _one_of_each(
     head: AnyHead, features: Tensor, labels: Tensor, groups: Tensor, n_classes: int, extras: Params
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Positions, scores and features of shots, one of each class left out at a time; None where many have duplicates."""
+) -> tuple[Tensor, Tensor] | None:
+    """Positions and scores of shots, one of each class left out at a time; None where many have duplicates."""
     alone = torch.bincount(groups)[groups] == 1
     asked = torch.where(alone & with_company(labels, n_classes))[0]
     if len(asked) < len(labels) / 2:
         return None
-    return asked, head.in_folds(features, labels, n_classes, extras)[asked], features[asked]
+    return asked, head.in_folds(features, labels, n_classes, extras)[asked]
 
 
 class _Judge:
@@ -242,10 +237,6 @@ class _Judge:
         in_thirds = self.scores(head, [features] * N_TAILS).argmax(1) == self.labels
         by_one = head.in_folds(features, self.all_labels, self.n_classes, self.extras)[self.positions].argmax(1)
         return float(((by_one == self.labels)[alone].double() - in_thirds[alone].double()).mean())
-
-    def own(self, features: Sequence[Tensor]) -> Tensor:
-        """Features of the left-out shots, each by the tail that has not seen it."""
-        return torch.cat([own[asked] for asked, own in zip(self.asked, features, strict=True)])
 
 
 def standard_error(values: Tensor) -> float:

@@ -66,12 +66,11 @@ class TailConsolidation(ContinualLearner):
         self.folds = torch.zeros(0, dtype=torch.int64)  # which tail has left each of them out
         self.means = torch.zeros(0, network.n_features)  # of each class, for classes that have no stored shot any more
         self.head, self.fitted = 0, dict[str, Tensor]()
-        self.held: Params = {}  # of shots that were left out: scores, features, labels and positions
+        self.held: Params = {}  # of shots that were left out: scores, labels and positions
         self.shift = 0.0  # see choosing.py
         self._answers = network
         self._own_features: Tensor | None = None  # of the stored shots, by the weights that answer
         self._known_codes: tuple[dict[str, int], Mapping[str, Tensor]] = {}, {}  # for the next lesson; see `reuse`
-        self._by_tail: tuple[tuple[Tensor, Tensor], ...] = ()  # while the lesson is fresh: see HeldOut.tails
         self._diagnostics: dict[str, float] = {}
 
     @property
@@ -125,12 +124,10 @@ class TailConsolidation(ContinualLearner):
         held = choice.positions[stay]
         self.held = {
             "scores": choice.scores[stay],
-            "features": choice.features[stay],
             "labels": both.labels[held],
             "positions": place[held],
         }
         self.shift = choice.shift
-        self._by_tail = tuple((by[kept], folds[kept] == number) for number, by in enumerate(choice.by_tail))
         self.codes = {name: rows[kept] for name, rows in codes.items()}
         self.folds, self.means, self._own_features = folds[kept], means, features[kept]
         self.slow, self.regularisers, self.moved = slow, regularisers, choice.moved
@@ -244,7 +241,7 @@ class TailConsolidation(ContinualLearner):
         expect_keys(
             {name: t for name, t in state.tensors.items() if name.partition("/")[0] not in ("head", *groups[3:])},
             {f"shots/{name}" for name in ("folds", "means")}
-            | {f"held/{name}" for name in ("scores", "features", "labels", "positions")},
+            | {f"held/{name}" for name in ("scores", "labels", "positions")},
             self.name,
         )
         head, shots, held, *others = grouped(state.tensors, *groups)
@@ -260,7 +257,7 @@ class TailConsolidation(ContinualLearner):
             found = {group: grouped(tensors, group)[0] for group in regulariser.tensors()}
             regulariser.restore({group: laid_out_as(self.body.base, each) for group, each in found.items()})
         self.codes = self._codes_again() if state.cached is None else state.cached
-        self._answers, self._own_features, self._by_tail = self._network(self.slow), None, ()
+        self._answers, self._own_features = self._network(self.slow), None
 
     def without_class(self, label: int) -> bool:
         if not set(self.fitted) <= {"weight", "bias"}:
@@ -271,12 +268,10 @@ class TailConsolidation(ContinualLearner):
             place = torch.cumsum(stay, 0) - 1
             self.codes = {name: rows[stay] for name, rows in self.codes.items()}
             self.folds = self.folds[stay]
-            self._by_tail = tuple((by[stay], left_out[stay]) for by, left_out in self._by_tail)
             self._own_features = None if self._own_features is None else self._own_features[stay]
             held = {name: tensor[self.held["labels"] != label] for name, tensor in self.held.items()}
             self.held = {
                 "scores": without_row(held["scores"].T, label).T,
-                "features": held["features"],
                 "labels": renumbered(held["labels"], label),
                 "positions": place[held["positions"]],
             }
@@ -322,9 +317,8 @@ class TailConsolidation(ContinualLearner):
         held = self.held
         if not held or len(held["labels"]) == 0:
             return None
-        own = held["features"] if self.moved else None
         return HeldOut(
-            held["scores"], held["labels"], held["positions"], own, self.shift, self._by_tail, duplicates_together=True
+            held["scores"], held["labels"], held["positions"], self.moved, self.shift, duplicates_together=True
         )
 
     def diagnostics(self) -> dict[str, float]:
