@@ -41,9 +41,9 @@ So it is above the best of the three by 0.01 to 0.08 with five shots, and most p
 where classes are far apart. The form of the score and its constants were chosen on other divisions of the same classes:
 expect a little less elsewhere. Where weights have moved, the threshold was looked at on two streams each of drawings, birds
 and objects of 64 pixels, 25 of 50 classes taught: false alarms of 5.6 and 5.6, 5.2 and 6.8, 5.6 and 1.2 %. With scores by
-the tail that has not seen an example, in its own features, they were 0.0 to 1.2 %. With two or three shots a class there are 1.5
-to 3.5 % false alarms (objects: up to 7 %). Weights learned by logistic regression from classes left out in turn, instead of
-these constants, lowered the AUROC by up to 0.05, or left it where it was if held near them.
+the tail that has not seen an example, in its own features, they were 0.0 to 1.2 %. With two or three shots a class there
+are 1.5 to 3.5 % false alarms (objects: up to 7 %). Weights learned by logistic regression from classes left out in turn,
+instead of these constants, lowered the AUROC by up to 0.05, or left it where it was if held near them.
 """
 
 import math
