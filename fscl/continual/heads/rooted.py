@@ -6,6 +6,7 @@ which discriminants and squared errors expect (a power transform, Tukey 1957; fo
 
 from typing import Annotated, Literal
 
+import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
@@ -51,5 +52,5 @@ class Rooted(Head):
 def root(features: Tensor) -> Tensor:
     """Square roots of features (n, d), with the sign kept, each row scaled to length 1."""
     roots = features.sign() * features.abs().sqrt()
-    unit: Tensor = roots / roots.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)
+    unit: Tensor = roots / torch.linalg.vector_norm(roots, dim=1, keepdim=True).clamp_min(LEAST_NORM)
     return unit
