@@ -65,12 +65,14 @@ def examine(
     reporter, classifier = Reporter(), load_taught(model)
     with reporter.stage("Asking"):
         found = classifier.test(photos, skip_bad=skip_bad, report=reporter.warn)
-    print_assessment(found, Console(highlight=False))
     title = f"{model.resolve().name}, tested with {photos.resolve().name}"
-    for path, text in ((csv_file, csv_text), (html_file, lambda found: html_page(found, title))):
-        if path is not None:
-            write_bytes(path, text(found).encode())
-            typer.echo(str(path))
+    files = [(csv_file, csv_text), (html_file, lambda found: html_page(found, title))]
+    asked_for = [(path, text) for path, text in files if path is not None]
+    for path, text in asked_for:  # before anything is printed: a closed pipe (`| head`) loses no file
+        write_bytes(path, text(found).encode())
+    print_assessment(found, Console(highlight=False))
+    for path, _ in asked_for:
+        typer.echo(str(path))
 
 
 def examples(

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from fscl.cli import main
+from tests.children import FSCL, run_child
 from tests.classifier.models import BASE, POOL, contents, examples
 
 Printed = tuple[str, str]
@@ -230,6 +231,13 @@ def test_test_prints_accuracy_classes_and_unknown_and_writes_both_files(model: P
     (asked / "blank" / "notes.txt").write_text("not a picture")
     assert "notes.txt is not an image" in fscl("test", model, asked, code=1)[1]
     assert fscl("test", model, asked, "--skip-bad")[0].splitlines()[0] == lines[0]
+
+
+def test_test_has_written_its_files_when_nobody_reads_what_it_prints(model: Path, tmp_path: Path, fscl):
+    fscl("learn", model, photos(tmp_path / "photos", 0, 1))
+    asked, page = photos(tmp_path / "asked", 0, 1, start=3), tmp_path / "found.html"
+    run_child(["sh", "-c", '"$@" | true', "sh", *FSCL, "test", model, asked, "--html", page])
+    assert page.read_text().startswith("<!doctype html>")
 
 
 def test_new_takes_the_base_for_photographs_where_it_is_installed(tmp_path: Path, fscl):
