@@ -1,7 +1,7 @@
 """The originals of the stored examples: the pictures as they were given, at most 512 pixels a side (fscl/data/pictures.py).
 
 A base sees a small square; another base, later, may want more of the picture. A file is named by the SHA-256 of its
-content and written once. Which original belongs to which stored example is told by the example's pixels: two examples that
+content and written once. Which original belongs to which stored example is found by the example's pixels: two examples that
 look the same to the base share one.
 """
 
