@@ -38,7 +38,7 @@ from fscl.continual.learner import (
     n_bytes,
     without_row,
 )
-from fscl.continual.memory import AllShots, balanced, grown, with_evicted
+from fscl.continual.memory import AllShots, grown, with_evicted, within
 from fscl.continual.objectives import head_of_means
 from fscl.continual.regularisers import ComingTask, LearnedTask, Regulariser, can_be_squared, gradient_ratio
 from fscl.data.augment import view
@@ -56,6 +56,7 @@ from fscl.nets.params import (
     in_layout,
     interpolate,
     linear,
+    relative_distance,
     trainable_copy,
 )
 from fscl.rng import generator
@@ -109,6 +110,8 @@ class Consolidation(ContinualLearner):
         fast, fast_head = trainable_copy(self.slow), trainable_copy(slow_head)  # step 2: fast learning
         optimiser = self._optimiser(fast, fast_head)
         diagnostics = self._move(optimiser, fast, fast_head, replay, regulariser)
+        if fast:
+            diagnostics["moved"] = relative_distance(fast, self.network.params)
         statistics = self._freeze_statistics(replay, fast)
         features = None
         if settings.objective.trains_head:
@@ -121,7 +124,7 @@ class Consolidation(ContinualLearner):
             fast_head = head_of_means(known, features, replay.y, settings.objective.temperature, evicted)
         self._refuse_divergence(fast, fast_head)
         fast, fast_head = frozen_copy(fast), frozen_copy(fast_head)
-        shots = self._measured_on(support)
+        shots = within(self.settings.batch_size, support)
         regulariser.after_task(LearnedTask(self.n_tasks, self.network, self.slow, fast, fast_head, statistics, shots))
         remembered = settings.memory.remembered(support, seed=self.seed, n_tasks=self.n_tasks)
 
@@ -162,7 +165,7 @@ class Consolidation(ContinualLearner):
         settings = self.settings
         diagnostics: dict[str, float] = {"embedding_steps": 0}
         source = BatchSource(self.network, replay, settings.jitter, settings.mirror, settings.autocast)
-        for step in range(settings.moving_steps):
+        for step in range(settings.moving_steps_of(self.n_tasks)):
             features_by, y = source.next()
             with autocast(settings.autocast):
                 features = features_by(fast, self._learned_with)
@@ -216,7 +219,7 @@ class Consolidation(ContinualLearner):
 
     def _loss(self, params: Params, head: Params, support: Examples) -> Tensor | None:
         """Of the shots of a task, with these weights."""
-        shots = self._measured_on(support)
+        shots = within(self.settings.batch_size, support)
         features = self.network.features(self.network.to_input(shots.images), params, statistics=self._learned_with)
         return self.settings.objective.loss(features, shots.labels.to(features.device), head)
 
@@ -229,14 +232,6 @@ class Consolidation(ContinualLearner):
         return ReplaySet(
             x, both.images, both.labels.to(x.device), torch.unique(support.labels), size, whole_classes, order
         )
-
-    def _measured_on(self, support: Examples) -> Examples:
-        """The images of a task that a regulariser looks at: all, or as many of every class as a batch has room for."""
-        room = self.settings.batch_size
-        if room == "all" or len(support) <= room:
-            return support
-        kept = balanced(support.labels, None, room)
-        return Examples(support.images[kept], support.labels[kept])
 
     def _with_rows(self, head: Params, n_classes: int) -> Params:
         return grow_head(head, n_classes, [generator(self.seed, "head-row", label) for label in range(n_classes)])
@@ -344,8 +339,9 @@ class Consolidation(ContinualLearner):
         return self.settings.moving_steps > 0 or (self.network.needs_statistics and self._learned_with is None)
 
     def diagnostics(self) -> dict[str, float]:
-        """For how many steps the embedding moved, the last loss that it met, and (pull_ratio) how large the gradient of the
-        penalty was in the last step, as a share of the loss's own."""
+        """For how many steps the embedding moved, the last loss that it met, how far it is from the base (moved), as a share
+        of the base's size, and (pull_ratio) how large the gradient of the penalty was in the last step, as a share of the
+        loss's own."""
         return dict(self._diagnostics)
 
     def stored_bytes(self) -> dict[str, int]:
@@ -370,7 +366,7 @@ class Consolidation(ContinualLearner):
         replayed = ways[number] * stream.shots(number) + kept
         if settings.batch_size != "all":
             replayed = min(replayed, settings.batch_size)
-        return (3 * settings.moving_steps + 1) * replayed + queries * settings.views
+        return (3 * settings.moving_steps_of(number) + 1) * replayed + queries * settings.views
 
     def artefacts(self, shots: Examples) -> dict[str, bytes]:
         return self.settings.memory.pictures(shots, self.memory)

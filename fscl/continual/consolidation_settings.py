@@ -23,6 +23,7 @@ class ConsolidationSettings(ContinualLearner.Settings):
     Attributes:
         slow_rate: β, how far the slow weights follow the fast ones after a task.
         embedding_steps: k, for how many steps the embedding moves; "all" means every step.
+        moving_tasks: in how many tasks the embedding moves; afterwards it stands still and the head alone learns.
         steps: steps a task; the paper's 500 epochs.
         learning_rate, betas: of Adam, fresh for each task.
         head_rate: the learning rate of the head; "same" is that of the embedding.
@@ -44,6 +45,7 @@ class ConsolidationSettings(ContinualLearner.Settings):
 
     slow_rate: float = Field(default=0.01, ge=0, le=1)
     embedding_steps: Annotated[int, Field(ge=0)] | Literal["all"] = 100
+    moving_tasks: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     steps: int = Field(default=500, ge=1)
     learning_rate: float = Field(default=5e-4, gt=0)
     head_rate: Annotated[float, Field(gt=0)] | Literal["same"] = "same"
@@ -69,6 +71,10 @@ class ConsolidationSettings(ContinualLearner.Settings):
     def moving_steps(self) -> int:
         """In how many of the steps the embedding moves."""
         return self.steps if self.embedding_steps == "all" else min(self.embedding_steps, self.steps)
+
+    def moving_steps_of(self, task: int) -> int:
+        """The same of one task, numbered from 0."""
+        return 0 if self.moving_tasks != "all" and task >= self.moving_tasks else self.moving_steps
 
     def for_run(self, conditions: RunConditions) -> Self:
         """New instances of known classes are learned without replay, as in the TSC paper."""

@@ -277,6 +277,14 @@ def balanced(labels: Tensor, per_class: int | None, room: int | None) -> Tensor:
     return in_turn[:room].sort().values
 
 
+def within(room: int | Literal["all"], examples: Examples) -> Examples:
+    """All examples, or where there is less room as many of every class as it has place for."""
+    if room == "all" or len(examples) <= room:
+        return examples
+    kept = balanced(examples.labels, None, room)
+    return Examples(examples.images[kept], examples.labels[kept])
+
+
 def turns_of(labels: Tensor) -> Tensor:
     """Of each image, how many of its class come before it."""
     by_class = torch.argsort(labels, stable=True)

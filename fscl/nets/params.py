@@ -1,5 +1,6 @@
 """Fast weights are values: a dict of tensors that functions take and return. Nothing here changes its arguments."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -45,6 +46,15 @@ def gradient_step(params: Mapping[str, Tensor], grads: Sequence[Tensor], rate: f
 def interpolate(start: Mapping[str, Tensor], end: Mapping[str, Tensor], rate: float) -> Params:
     """start + rate · (end - start); exactly `start` at 0 and exactly `end` at 1."""
     return {name: torch.lerp(tensor, end[name].detach(), rate) for name, tensor in start.items()}
+
+
+def relative_distance(params: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
+    """How far weights are from where they started, as a share of the length of all of them there."""
+    far, long = (
+        sum(float(tensor.detach().double().square().sum()) for tensor in tensors)
+        for tensors in ((params[name] - tensor for name, tensor in start.items()), start.values())
+    )
+    return math.sqrt(far / long) if long else 0.0
 
 
 def grow_head(head: Mapping[str, Tensor], n_rows: int, generators: Sequence[torch.Generator]) -> Params:

@@ -85,6 +85,12 @@ METHODS = (
         {**ALL_MOVE, "memory": REPLAYS},
     ),
     Method(
+        "first_task",
+        Consolidation,
+        "Replay whose embedding is trained in the first task and stands still after it: the control of ewc, si and mas.",
+        settings={**ALL_MOVE, "moving_tasks": 1, "memory": REPLAYS},
+    ),
+    Method(
         "gr",
         Consolidation,
         "Generative replay: one set of weights, with generated images of old classes instead of their shots.",

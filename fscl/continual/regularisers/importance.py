@@ -1,4 +1,5 @@
-"""What ewc, si and mas share: importance is measured after each task, adds up, and holds nothing in the first one.
+"""What ewc, si and mas share: importance is measured after each task, adds up, and holds nothing in the first one, unless
+`first_strength` says so: the base is worth holding, too.
 
 Departs from the papers: a term for each task (`accumulate = "each"`) is kept as one quadratic with the same gradient: the
 summed importance, around the mean of the old weights that it weighs.
@@ -21,6 +22,7 @@ from fscl.continual.regularisers.base import (
     RegulariserSettings,
     zeros_like,
 )
+from fscl.continual.regularisers.constant import constant_gates
 from fscl.nets.params import Params
 
 Accumulate = Literal["sum", "mean", "each"]
@@ -32,10 +34,13 @@ class ImportanceSettings(RegulariserSettings):
     Attributes:
         accumulate: as a sum, as a mean, or as a sum that holds every task's own weights ("each") instead of the last ones.
         decay: what a new task leaves of the sum.
+        first_strength: how firmly every weight is held to the base, all alike, while the first task is learned, when nothing
+            has been found important yet; as the strength of the regulariser "constant".
     """
 
     accumulate: Accumulate = "sum"
     decay: float = Field(default=1.0, ge=0, le=1)
+    first_strength: float = Field(default=0.0, ge=0)
 
 
 class Importance(Regulariser):
@@ -45,16 +50,19 @@ class Importance(Regulariser):
 
     def __init__(self, settings: ImportanceSettings, params: Params) -> None:
         self.settings = settings
+        self._held_with = settings.strength
         self.importance = zeros_like(params)
         self.weighted = zeros_like(params) if settings.accumulate == "each" else {}  # importance · weights, summed
 
     @property
     def strength(self) -> float:
-        return self.settings.strength
+        return self._held_with
 
     def before_task(self, task: ComingTask) -> None:
+        settings = self.settings
+        self._held_with = settings.strength if task.n_tasks else settings.first_strength
         if task.n_tasks == 0:
-            self.penalty = None
+            self.penalty = QuadraticPenalty(constant_gates(task.slow), task.slow) if settings.first_strength else None
             return
         anchor = weighed_anchor(self.importance, self.weighted, task.slow) if self.weighted else task.slow
         self.penalty = QuadraticPenalty(self.importance, anchor)
@@ -75,7 +83,7 @@ class Importance(Regulariser):
 
     def held(self, slow: Params, n_tasks: int) -> HeldWeights | None:
         """The importance that the next task meets."""
-        return HeldWeights(self.measure, self.strength, self.importance) if n_tasks else None
+        return HeldWeights(self.measure, self.settings.strength, self.importance) if n_tasks else None
 
     def tensors(self) -> dict[str, Params]:
         return {"importance": self.importance, "weighted": self.weighted}
