@@ -150,16 +150,18 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run dir
 
 @app.command()
 def compare(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    other: Annotated[str, typer.Argument(metavar="METHOD|RUN", help="One of its methods, or another run directory.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or a file that `fscl summary` wrote.")
+    ],
+    other: Annotated[str, typer.Argument(metavar="METHOD|RUN", help="One of its methods, or another run.")],
+    margin: Annotated[float, typer.Option(help="Points within which two methods are level.", min=0.01, max=100)] = 0.5,
 ) -> None:
-    """Paired differences: every method of a run minus METHOD, or a run minus another on the same sequences."""
+    """Paired differences, judged: every method of a run minus METHOD, or a run minus another on the same sequences."""
     from rich.console import Console
 
-    from fscl.experiment.record import RunRecord
     from fscl.report.compare import compare, print_comparison
 
-    print_comparison(compare(RunRecord(folder), other), Console())
+    print_comparison(compare(source, other, margin=margin), Console())
 
 
 @app.command()

@@ -114,6 +114,11 @@ class Interval:
         """Whether a difference may be claimed: not from fewer than three values, two of which are easily equal by chance."""
         return self.n >= FEWEST_TO_CLAIM and abs(self.mean) > self.half_width
 
+    @property
+    def standard_error(self) -> float:
+        """Of the mean; NaN where there is one value only."""
+        return self.half_width / _quantile(self.n) if self.n > 1 else float("nan")
+
 
 def mean_interval(values: NDArray[np.float64] | list[float]) -> Interval:
     """Mean and 95 % Student-t interval over sequences."""
@@ -121,8 +126,12 @@ def mean_interval(values: NDArray[np.float64] | list[float]) -> Interval:
     n = len(array)
     if n < 2:
         return Interval(float(array.mean()) if n else float("nan"), float("nan"), n)
-    quantile = float(stdtrit(n - 1, 0.975))
-    return Interval(float(array.mean()), quantile * float(array.std(ddof=1)) / n**0.5, n)
+    return Interval(float(array.mean()), _quantile(n) * float(array.std(ddof=1)) / n**0.5, n)
+
+
+def _quantile(n: int) -> float:
+    """How many standard errors a 95 % interval over `n` values reaches to each side."""
+    return float(stdtrit(n - 1, 0.975))
 
 
 def paired_difference(values: list[float], reference: list[float]) -> Interval:

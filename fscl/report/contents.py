@@ -8,7 +8,7 @@ from fscl.report.measures import BOTH_SIDES, COST, RESULTS
 from fscl.report.probes import probed_sides, probing_share
 from fscl.report.results import Results
 from fscl.report.spec import DataFile, FigureSpec, Gallery, Picture, TableSpec
-from fscl.report.table import ACCURACY
+from fscl.report.table import ACCURACY, SIGNIFICANT
 
 SECTIONS = [
     "Results",
@@ -35,7 +35,7 @@ INTRODUCTIONS = {
 def _results_note(results: Results) -> str:
     note = f"A is {ACCURACY}, in %; forgetting, backward transfer and differences in percentage points."
     if results.has_reference:
-        note += " Differences are paired by sequence; bold with * where significant: the 95 % interval excludes zero."
+        note += f" Differences are paired by sequence; bold with *, {SIGNIFICANT}."
     return note
 
 
@@ -60,9 +60,16 @@ def _both_sides_note(results: Results) -> str:
     return Markup(
         "What a method keeps: {} And how well it goes on learning: {} fresh problems of {} ways and {} shots, learned from "
         "where it stood after so many tasks, on classes that the stream does not have (<i>novel</i>) and on classes of "
-        "meta-training (<i>base</i>); every method and every moment meets the same ones. Bold with * where the change is "
-        "significant: its 95 % interval excludes zero.{}"
-    ).format(keeps, probe["n_episodes"], probe["n_way"], probe["n_shot"], one if results.n_sequences == 1 else "")
+        "meta-training (<i>base</i>); every method and every moment meets the same ones. Bold with *, "
+        "{}.{}"
+    ).format(
+        keeps,
+        probe["n_episodes"],
+        probe["n_way"],
+        probe["n_shot"],
+        SIGNIFICANT,
+        one if results.n_sequences == 1 else "",
+    )
 
 
 def _cost_note(results: Results) -> str:

@@ -91,9 +91,9 @@ def _differences(results: Results) -> Sequence[Measure]:
         reference=results.reference,
         terminal=1,
         meaning=(
-            "Final A minus that of the reference on the same sequence, then averaged. It is significant where its 95 % "
-            "interval excludes zero, from three sequences on. Each interval stands for its own comparison; among many, "
-            "some exclude zero by chance."
+            "Final A minus that of the reference on the same sequence, then averaged. Each interval stands for its own "
+            "comparison; among many, some exclude zero by chance. So what is called significant is corrected for how many "
+            "methods are compared (paired t-test, Holm's correction, p < 0.05, from three sequences on)."
         ),
     )
     along = replace(at_end, terminal=None, page=False, paper=False)
@@ -173,7 +173,6 @@ RESULTS: list[Measure | Family] = [
         percent(lambda outcome, stream: backward_transfer(outcome.top1)),
         detail="single-head",
         signed=True,
-        paper=False,
         meaning=BWT,
     ),
     Measure(
@@ -182,8 +181,8 @@ RESULTS: list[Measure | Family] = [
         "points",
         percent(lambda outcome, stream: backward_transfer(outcome.restricted)),
         detail="own classes",
+        short="BWT, own",
         signed=True,
-        paper=False,
         meaning=BWT,
     ),
     Measure(

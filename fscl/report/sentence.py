@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fscl.evaluation.metrics import FEWEST_TO_CLAIM, Interval
+from fscl.evaluation.verdicts import verdicts
 from fscl.report.results import PRELIMINARY_BELOW, Results
 from fscl.report.table import describe_stream, show
 from fscl.report.values import accuracy_at, difference_at
@@ -44,13 +45,19 @@ def _difference(results: Results, best: list[str]) -> str:
     if not results.has_reference:
         return f" The reference {results.reference} has no finished sequence, so no difference to it can be tested."
     method = next(method for method in best if method != results.reference)
-    difference = difference_at()(results, method)
-    if difference is None or difference.n < FEWEST_TO_CLAIM:
+    compared = [other for other in results.finished_methods if other != results.reference]
+    differences = {other: difference_at()(results, other) for other in compared}
+    difference, told = (
+        differences[method],
+        dict(zip(differences, verdicts(list(differences.values())), strict=True))[method],
+    )
+    if difference is None or told is None or difference.n < FEWEST_TO_CLAIM:
         return f" The difference to the reference {results.reference} is not tested: fewer than {FEWEST_TO_CLAIM} sequences."
-    verdict = "significant" if difference.excludes_zero else "not significant"
+    verdict = "significant" if told.differs else "not significant"
+    among = f"; corrected for {len(compared)} comparisons" if len(compared) > 1 else ""
     return (
         f" The difference of {method} to the reference {results.reference} is {verdict} "
-        f"({show(difference, signed=True)} points, paired 95 % interval); the table has the rest."
+        f"({show(difference, signed=True)} points, paired 95 % interval{among}); the table has the rest."
     )
 
 

@@ -58,7 +58,7 @@ class Measure:
         scale: what is shown is the value divided by this, such as 1024 for KiB.
         signed: whether a plus is shown.
         lower_is_better: the direction in which the page sorts first.
-        tested: whether the value is a difference that is marked as significant where its 95 % interval excludes zero.
+        tested: whether the value is a difference that is marked where it is significant among all of its column.
         reference: the method that differences are taken to; its own cell says so.
         terminal: None to leave it out there; the column with the highest number goes first where 80 columns are short.
         page, paper: whether the page, and LaTeX and Markdown, show it. The CSV file has every measure.

@@ -1,7 +1,7 @@
 """The figures of a run in one small JSON file: those of its table, what the run was, and no more."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,20 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fscl.errors import StorageError
-from fscl.evaluation.metrics import Interval, accuracy_curve, mean_interval
+from fscl.evaluation.metrics import Interval, Matrix, accuracy_curve, backward_transfer, mean_interval
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.report.commands import run_command
 from fscl.report.probes import probe_points, probed_sides
-from fscl.report.results import Results, read_results
+from fscl.report.results import Outcome, Results, read_results
 from fscl.report.values import (
+    accuracies_by_sequence,
     accuracy_at,
     average,
     difference_at,
     drop,
     milliseconds_per_image,
+    percent,
     seconds_per_task,
 )
 from fscl.storage import read_json, write_json
@@ -53,6 +55,9 @@ class Figure(BaseModel):
 class MethodSummary(BaseModel):
     """One method: accuracy at each number of classes, paired differences to the reference and to class means, and cost.
 
+    `sequences` are the numbers of those it has finished, and `accuracy_by_sequence` its accuracy on each, so that any paired
+    difference can be checked; `probes_by_sequence` likewise. `bwt` is backward transfer, single-head and among a task's own
+    classes. `moved` is how far the embedding that answers is from the base after the last task, in % of the base's size.
     `embedding_steps` is for how many steps the embedding moved, mean over tasks; None where it never can. `along` is the
     accuracy after each task, where tasks do not bring new classes each time. `probes` and `probe_changes` are by side and
     number of tasks. `top5` counts the five best answers. `average` (over sessions) and `drop` are of streams with a base
@@ -69,6 +74,12 @@ class MethodSummary(BaseModel):
     embedding_steps: float | None
     seconds_per_task: float
     ms_per_image: float
+    sequences: list[int] = []
+    accuracy_by_sequence: dict[int, list[float]] = {}
+    probes_by_sequence: dict[str, dict[int, list[float]]] = {}
+    bwt: Figure | None = None
+    bwt_own_classes: Figure | None = None
+    moved: float | None = None
     top5: dict[int, Figure] = {}
     average: Figure | None = None
     drop: Figure | None = None
@@ -78,7 +89,7 @@ class MethodSummary(BaseModel):
 
 
 class Summary(BaseModel):
-    """One run. `unfinished` are the methods of which not one sequence is."""
+    """One run. `unfinished` are the methods of which not one sequence is. `streams` tell its sequences from others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,6 +103,7 @@ class Summary(BaseModel):
     versions: dict[str, str]
     methods: list[MethodSummary]
     unfinished: list[str] = []
+    streams: list[str] = []
     probe: str = ""
 
 
@@ -121,6 +133,14 @@ def summarise_run(folder: Path) -> Summary:
             embedding_steps=_mean_steps(cells, method),
             seconds_per_task=round(seconds_per_task(results, method), 4),
             ms_per_image=round(milliseconds_per_image(results, method), 4),
+            sequences=sorted(results.outcomes[method]),
+            accuracy_by_sequence={
+                n: [round(a, 4) for a in accuracies_by_sequence(results, method, moment).values()]
+                for n, moment in moments.items()
+            },
+            bwt=_transfer(results, method, lambda outcome: outcome.top1),
+            bwt_own_classes=_transfer(results, method, lambda outcome: outcome.restricted),
+            moved=_last(cells, method, "moved"),
             top5={n: _figure(accuracy_at(moment, top5=True)(results, method)) for n, moment in moments.items()},
             average=_figure(average(results, method)) if results.stream.base_way else None,
             drop=_figure(drop(results, method)) if results.stream.base_way else None,
@@ -140,6 +160,7 @@ def summarise_run(folder: Path) -> Summary:
         versions=results.about["versions"],
         methods=methods,
         unfinished=[method for method in results.methods if method not in results.finished_methods],
+        streams=list(results.about["streams"]),
         probe=_probe(config.get("probe")),
     )
 
@@ -163,6 +184,19 @@ def _mean_steps(cells: Mapping[Cell, Mapping[str, Any]], method: str) -> float |
     return round(sum(steps) / len(steps), 2) if steps else None
 
 
+def _last(cells: Mapping[Cell, Mapping[str, Any]], method: str, key: str) -> float | None:
+    """What a method says after the last task, mean over sequences, in %."""
+    told = [entry["result"]["diagnostics"][-1].get(key) for cell, entry in cells.items() if cell.method == method]
+    found = [100 * float(value) for value in told if value is not None]
+    return round(sum(found) / len(found), 3) if found else None
+
+
+def _transfer(results: Results, method: str, matrix: Callable[[Outcome], Matrix]) -> Figure | None:
+    if results.stream.n_tasks < 2:
+        return None
+    return _figure(percent(lambda outcome, stream: backward_transfer(matrix(outcome)))(results, method))
+
+
 def _along(results: Results, method: str) -> dict[int, Figure]:
     if results.stream.setting == "new_class":
         return {}
@@ -179,7 +213,12 @@ def _probes(results: Results, method: str) -> dict[str, Any]:
         alone = results.n_sequences == 1  # its interval is over problems
         return {n: _figure(replace(i, half_width=math.nan) if alone else i) for n, i in found.items()}
 
+    outcomes = [results.outcomes[method][n] for n in sorted(results.outcomes[method])]
     return {
+        "probes_by_sequence": {
+            side: {p.after: [round(100 * float(np.mean(o.probes[side][p.after])), 4) for o in outcomes] for p in found}
+            for side, found in points.items()
+        },
         "probes": {side: figures({p.after: p.accuracy for p in found}) for side, found in points.items()},
         "probe_changes": {
             side: figures({p.after: p.change for p in found if p.change is not None}) for side, found in points.items()

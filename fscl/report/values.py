@@ -44,6 +44,12 @@ def accuracy_at(n_classes: int | None = None, *, top5: bool = False) -> Percent:
     return percent(lambda outcome, stream: accuracy_after(outcome.top5 if top5 else outcome.top1, stream, n_classes))
 
 
+def accuracies_by_sequence(results: Results, method: str, n_classes: int | None = None) -> dict[int, float]:
+    """The same in %, of each finished sequence by its number."""
+    outcomes = results.outcomes[method]
+    return {n: 100 * accuracy_after(outcomes[n].top1, results.stream, n_classes) for n in sorted(outcomes)}
+
+
 average = percent(lambda outcome, stream: average_accuracy(outcome.top1, stream.task_sizes))
 """The mean of A_t over the stream."""
 
@@ -55,15 +61,11 @@ def difference_at(n_classes: int | None = None) -> Callable[[Results, str], Inte
     """Accuracy minus the reference's on the sequences that both have; None where they share none."""
 
     def of(results: Results, method: str) -> Interval | None:
-        ours, theirs = results.outcomes[method], results.outcomes.get(results.reference, {})
-        shared = sorted(ours.keys() & theirs.keys())
-        if not shared or method == results.reference:
+        if method == results.reference or results.reference not in results.outcomes:
             return None
-        here, there = (
-            [100 * accuracy_after(outcomes[number].top1, results.stream, n_classes) for number in shared]
-            for outcomes in (ours, theirs)
-        )
-        return paired_difference(here, there)
+        ours, theirs = (accuracies_by_sequence(results, name, n_classes) for name in (method, results.reference))
+        shared = sorted(ours.keys() & theirs.keys())
+        return paired_difference([ours[n] for n in shared], [theirs[n] for n in shared]) if shared else None
 
     return of
 

@@ -242,3 +242,26 @@ def test_a_large_strength_stays_finite(regulariser: str, stream: Stream, small_p
     for number in range(3):
         learner.learn_task(stream.task(small_pool, number).support)
     assert torch.isfinite(learner.predict(small_pool.images[:5])).all()
+
+
+@pytest.mark.parametrize("regulariser", ["ewc", "si", "mas"])
+def test_the_base_can_be_held_in_the_first_task_and_importance_takes_over_after_it(
+    regulariser: str, stream: Stream, small_pool: ClassPool
+):
+    free, held = (learner_with(regulariser, strength=1e-6, first_strength=first) for first in (0.0, 100.0))
+    for learner in (free, held):
+        learner.learn_task(stream.task(small_pool, 0).support)
+    assert "pull_ratio" not in free.diagnostics()
+    assert held.diagnostics()["pull_ratio"] > 0
+    assert held.diagnostics()["moved"] < free.diagnostics()["moved"] / 5
+    held.learn_task(stream.task(small_pool, 1).support)  # now by importance, which is too weak to hold anything
+    assert held.diagnostics()["pull_ratio"] < 1e-3
+    assert held.diagnostics()["moved"] > free.diagnostics()["moved"] / 2
+
+
+def test_the_first_task_is_held_as_the_constant_penalty_holds(stream: Stream, small_pool: ClassPool):
+    learners = learner_with("ewc", strength=1.0, first_strength=0.3), learner_with("constant", strength=0.3)
+    for learner in learners:
+        learner.learn_task(stream.task(small_pool, 0).support)
+    ewc, constant = (learner.fast for learner in learners)
+    assert all(torch.equal(ewc[name], constant[name]) for name in constant)

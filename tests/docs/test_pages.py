@@ -67,7 +67,7 @@ def test_the_architecture_page_lists_the_settings_of_consolidation():
     text = (ROOT / "docs" / "architecture.md").read_text()
     family = {name: method.settings_in_force().model_dump() for name, method in methods().items()}
     family = {name: values for name, values in family.items() if "slow_rate" in values}
-    assert len(family) == 16
+    assert len(family) == 17
     for name, values in family.items():
         assert f"| {name} | {values['slow_rate']:g} | {values['embedding_steps']} | " in text, name
 

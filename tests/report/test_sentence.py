@@ -20,7 +20,7 @@ def test_the_best_methods_are_named_and_the_difference_to_the_reference_is_teste
     assert sentence_of(record) == (
         "Preliminary (fewer than 10 sequences): 3 methods on 3 sequences (2 tasks, 2-way 5-shot); highest mean final "
         "accuracy: tsc (90.0 ± 24.8 %), then joint (80.0 ± 24.8 %). The difference of tsc to the reference joint is "
-        "significant (+10.0 ± 0.0 points, paired 95 % interval); the table has the rest."
+        "significant (+10.0 ± 0.0 points, paired 95 % interval; corrected for 2 comparisons); the table has the rest."
     )
     assert f'<p class="lead">{sentence_of(record)}</p>' in page_of(record)
 

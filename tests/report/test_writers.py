@@ -50,7 +50,7 @@ def test_the_text_table_fits_80_columns_whole_and_without_escape_codes(record: R
 
 
 def test_the_mark_is_explained_where_it_is_used(record: RunRecord, tmp_path: Path) -> None:
-    assert "* significant: the 95 % interval of the paired difference excludes zero." in text_of(record)
+    assert "* significant: paired t-test, p < 0.05 after Holm's correction for all methods." in text_of(record)
     assert "*" not in text_of(make_run(tmp_path / "same", {"tsc": FAIR, "joint": FAIR}))
 
 
@@ -94,11 +94,14 @@ def test_the_latex_table_is_bold_where_a_difference_is_significant(record: RunRe
     caption, bold, package, *lines = text.splitlines()
     assert caption.startswith("% toy: 2 tasks, 2-way 5-shot. A is single-head top-1 accuracy")
     assert "Mean ± 95 % interval over 3 sequences" in caption
-    assert bold.startswith("% Bold: significant")
+    assert bold.startswith("% Bold, significant")
     assert package == r"% Needs \usepackage{booktabs}."
-    assert lines[0] == r"\begin{tabular}{lrrrrr}"
-    assert r"method & final $A$ & minus joint & average $A$ & forgetting & s/task \\" in lines
-    assert r"tsc & $90.0 \pm 24.8$ & $\mathbf{+10.0 \pm 0.0}$ & $95.0 \pm 12.4$ & $10.0 \pm 24.8$ & $1.0$ \\" in lines
+    assert lines[0] == r"\begin{tabular}{lrrrrrrr}"
+    assert r"method & final $A$ & minus joint & average $A$ & forgetting & BWT & BWT, own & s/task \\" in lines
+    assert (
+        r"tsc & $90.0 \pm 24.8$ & $\mathbf{+10.0 \pm 0.0}$ & $95.0 \pm 12.4$ & $10.0 \pm 24.8$ & "
+        r"$-10.0 \pm 24.8$ & $+0.0 \pm 0.0$ & $1.0$ \\"
+    ) in lines
     assert any(line.startswith(r"joint & $80.0 \pm 24.8$ & reference &") for line in lines)
     assert any(line.startswith(r"replay & $78.3 \pm 19.0$ & $-1.7 \pm 7.2$ &") for line in lines)  # of 0, 0, -5
 
@@ -108,14 +111,19 @@ def test_the_latex_table_escapes_methods_and_dashes_what_is_missing(tmp_path: Pa
     named = replace(table, rows=tuple(replace(row, method=f"{row.method}@a_b%") for row in table.rows))
     lines = latex_table(named).splitlines()
     assert "Unfinished: 1 of 2 cells finished." in lines[0]
-    assert r"tsc@a\_b\% & $1$ & $80.0$ & $90.0$ & $20.0$ & $1.0$ \\" in lines  # no interval, and no reference
-    assert r"joint@a\_b\% & $0$ & -- & -- & -- & -- \\" in lines
+    assert (
+        r"tsc@a\_b\% & $1$ & $80.0$ & $90.0$ & $20.0$ & $-20.0$ & $+0.0$ & $1.0$ \\" in lines
+    )  # no interval, and no reference
+    assert r"joint@a\_b\% & $0$ & -- & -- & -- & -- & -- & -- \\" in lines
 
 
 def test_the_markdown_table_is_bold_where_a_difference_is_significant(record: RunRecord) -> None:
     lines = markdown_table(table_of(record)).splitlines()
-    assert "| method | final A | minus joint | average A | forgetting | s/task |" in lines
-    assert "| `tsc` | 90.0 ± 24.8 | **+10.0 ± 0.0** | 95.0 ± 12.4 | 10.0 ± 24.8 | 1.0 |" in lines
+    assert "| method | final A | minus joint | average A | forgetting | BWT | BWT, own | s/task |" in lines
+    assert (
+        "| `tsc` | 90.0 ± 24.8 | **+10.0 ± 0.0** | 95.0 ± 12.4 | 10.0 ± 24.8 | -10.0 ± 24.8 | +0.0 ± 0.0 | 1.0 |"
+        in lines
+    )
     assert any(line.startswith("| `joint` | 80.0 ± 24.8 | reference |") for line in lines)
 
 

@@ -50,22 +50,26 @@ class Importance(Regulariser):
 
     def __init__(self, settings: ImportanceSettings, params: Params) -> None:
         self.settings = settings
-        self._held_with = settings.strength
+        self.in_first = True
         self.importance = zeros_like(params)
         self.weighted = zeros_like(params) if settings.accumulate == "each" else {}  # importance · weights, summed
 
     @property
     def strength(self) -> float:
-        return self._held_with
+        return self.settings.strength
 
     def before_task(self, task: ComingTask) -> None:
-        settings = self.settings
-        self._held_with = settings.strength if task.n_tasks else settings.first_strength
-        if task.n_tasks == 0:
-            self.penalty = QuadraticPenalty(constant_gates(task.slow), task.slow) if settings.first_strength else None
+        self.in_first = task.n_tasks == 0
+        if self.in_first:
+            held = self.settings.first_strength > 0
+            self.penalty = QuadraticPenalty(constant_gates(task.slow), task.slow) if held else None
             return
         anchor = weighed_anchor(self.importance, self.weighted, task.slow) if self.weighted else task.slow
         self.penalty = QuadraticPenalty(self.importance, anchor)
+
+    def gradient(self, fast: Mapping[str, Tensor]) -> Params | None:
+        strength = self.settings.first_strength if self.in_first else self.strength
+        return None if self.penalty is None else self.penalty.gradient(fast, strength)
 
     @abstractmethod
     def measured(self, task: LearnedTask) -> Params:
@@ -83,7 +87,7 @@ class Importance(Regulariser):
 
     def held(self, slow: Params, n_tasks: int) -> HeldWeights | None:
         """The importance that the next task meets."""
-        return HeldWeights(self.measure, self.settings.strength, self.importance) if n_tasks else None
+        return HeldWeights(self.measure, self.strength, self.importance) if n_tasks else None
 
     def tensors(self) -> dict[str, Params]:
         return {"importance": self.importance, "weighted": self.weighted}

@@ -1,7 +1,7 @@
 """A table for a paper: a `booktabs` tabular with the measures that papers show."""
 
 from fscl.report.spec import Measure
-from fscl.report.table import MISSING, Cell, Table
+from fscl.report.table import MISSING, SIGNIFICANT, Cell, Table
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -18,7 +18,7 @@ def latex_table(table: Table) -> str:
     table = table.only(lambda measure: measure.paper)
     comments = [table.description, r"Needs \usepackage{booktabs}."]
     if table.has_significant:
-        comments.insert(1, "Bold: significant, the 95 % interval of the paired difference excludes zero.")
+        comments.insert(1, f"Bold, {SIGNIFICANT}.")
     lines = [f"% {' '.join(comment.split())}" for comment in comments]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.measures)}}}", r"\toprule"]
     lines += [_line(["method", *map(_heading, table.measures)]), r"\midrule"]

@@ -1,6 +1,6 @@
 """A table in Markdown, for an issue or a README: the measures that papers show."""
 
-from fscl.report.table import Cell, Table
+from fscl.report.table import SIGNIFICANT, Cell, Table
 
 
 def markdown_table(table: Table) -> str:
@@ -11,7 +11,7 @@ def markdown_table(table: Table) -> str:
     lines.append("|---" + "|---:" * len(table.measures) + "|")
     lines += [_line([f"`{row.method}`", *map(_cell, row.cells)]) for row in table.rows]
     if table.has_significant:
-        lines += ["", "Bold: significant, the 95 % interval of the paired difference excludes zero."]
+        lines += ["", f"Bold, {SIGNIFICANT}."]
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fscl.report.table import Cell, Table
+from fscl.report.table import SIGNIFICANT, Cell, Table
 
 WIDTH = 80  # columns that the text needs at most
 
@@ -25,7 +25,7 @@ def print_table(table: Table, console: Console) -> None:
     console.print(Text("\n".join(head)), soft_wrap=True)
     console.print(body, crop=False, no_wrap=True, overflow="ignore")
     if table.has_significant:
-        console.print(Text("* significant: the 95 % interval of the paired difference excludes zero."), soft_wrap=True)
+        console.print(Text(f"* {SIGNIFICANT}."), soft_wrap=True)
 
 
 def _without_least(table: Table) -> Table:
