@@ -67,6 +67,7 @@ class BatchSource:
     Attributes:
         jitter: how strongly the shots are turned, scaled, sheared and shifted anew in each step.
         mirror: whether half of them are mirrored.
+        second_views: whether a shot that is alone in its class comes twice, each time varied on its own.
         lower_precision: whether features are computed in bfloat16.
     """
 
@@ -74,6 +75,7 @@ class BatchSource:
     replay: ReplaySet
     jitter: float
     mirror: bool
+    second_views: bool
     lower_precision: bool
 
     def next(self) -> tuple[Featurer, Tensor]:
@@ -86,9 +88,13 @@ class BatchSource:
             not varies
         ):  # a network may have frozen stages, which run once for each image of the task and not in every step
             return self._featurer(replay.x[chosen]), replay.y[chosen]
-        images = varied(replay.images[chosen], Variation(flip=self.mirror), replay.order)
+        shown, y = replay.images[chosen], replay.y[chosen]
+        if self.second_views:
+            alone = (torch.bincount(y)[y] == 1).nonzero()[:, 0]
+            shown, y = torch.cat([shown, shown[alone]]), torch.cat([y, y[alone]])
+        images = varied(shown, Variation(flip=self.mirror), replay.order)
         images = jittered(images, self.jitter, replay.order)
-        return self._featurer(self.network.to_input(images)), replay.y[chosen]
+        return self._featurer(self.network.to_input(images)), y
 
     @cached_property
     def _all(self) -> Featurer:

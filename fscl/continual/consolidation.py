@@ -164,7 +164,8 @@ class Consolidation(ContinualLearner):
         """The steps in which everything moves, by the gradient of the loss and that of the penalty."""
         settings = self.settings
         diagnostics: dict[str, float] = {"embedding_steps": 0}
-        source = BatchSource(self.network, replay, settings.jitter, settings.mirror, settings.autocast)
+        second_views = settings.objective.lone_shots == "view"
+        source = BatchSource(self.network, replay, settings.jitter, settings.mirror, second_views, settings.autocast)
         for step in range(settings.moving_steps_of(self.n_tasks)):
             features_by, y = source.next()
             with autocast(settings.autocast):

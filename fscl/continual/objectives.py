@@ -32,6 +32,7 @@ class CrossEntropy(Part):
 
     compares_images: ClassVar[bool] = False
     trains_head: ClassVar[bool] = True
+    lone_shots: ClassVar[str] = "skip"  # every shot teaches
 
     def loss(self, features: Tensor, labels: Tensor, head: Params) -> Tensor:
         """Mean cross-entropy of the head's scores."""
@@ -49,10 +50,13 @@ class LeaveOneOut(Part):
 
     Attributes:
         temperature: what divides squared distances.
+        lone_shots: what a shot teaches that is the only one of its class: nothing ("skip"), or a second variation of it, drawn
+            as the first one is, takes the place of its company ("view").
     """
 
     kind: Literal["leave_one_out"] = "leave_one_out"
     temperature: float = Field(default=1.0, gt=0)
+    lone_shots: Literal["skip", "view"] = "skip"
 
     compares_images: ClassVar[bool] = True
     trains_head: ClassVar[bool] = False

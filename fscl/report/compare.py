@@ -142,21 +142,21 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """A line for each difference, in points."""
     body = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     body.add_column("method", overflow="fold")
-    for heading in ("classes", "difference", "p", "p, Holm", "verdict", "sequences"):
+    for heading in ("classes", "difference", "p", "verdict", "n"):
         body.add_column(Text(heading), justify="right", no_wrap=True)
     for each in comparison.differences:
         n_shared = 0 if each.interval is None else each.interval.n
         words = "" if each.verdict is None else each.verdict.word
-        p, corrected = ("-", "-") if each.verdict is None else (_p(each.verdict.p), _p(each.verdict.corrected))
+        p = "-" if each.verdict is None else _p(each.verdict.corrected)
         shown = show(each.interval, signed=True, digits=2)
-        body.add_row(Text(each.method), str(each.n_classes), shown, p, corrected, words, str(n_shared))
+        body.add_row(Text(each.method), str(each.n_classes), shown, p, words, str(n_shared))
     shared = [each.interval.n for each in comparison.differences if each.interval is not None]
     console.print(Text(f"{comparison.title}, sequence by sequence, in points."), soft_wrap=True)
     console.print(body, crop=False, no_wrap=True, overflow="ignore")
     notes = [
-        "Mean ± 95 % interval over the sequences that both have finished. higher, lower: p < 0.05 by a paired t-test, "
-        f"corrected for the {len(shared)} differences asked (Holm). level: within ± {comparison.margin:g} points by two "
-        "one-sided tests, corrected likewise (--margin sets it). undecided: neither."
+        "Mean ± 95 % interval over the n sequences that both have finished. p: of a paired t-test, corrected for the "
+        f"{len(shared)} differences asked (Holm). higher, lower: p < 0.05. level: within ± {comparison.margin:g} points "
+        "by two one-sided tests, corrected likewise (--margin sets it). undecided: neither."
     ]
     if shared and min(shared) < PRELIMINARY_BELOW:
         notes.append(f"Preliminary: fewer than {PRELIMINARY_BELOW} sequences.")

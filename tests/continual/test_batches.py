@@ -166,7 +166,42 @@ def test_batches_that_do_not_vary_are_rows_of_the_inputs_and_those_that_do_are_m
         chosen = replay.batch()
         expected = network.features(network.to_input(replay.images[chosen]))
         replay.order.set_state(state)
-        features_by, y = BatchSource(network, replay, jitter, mirror, False).next()
+        features_by, y = BatchSource(network, replay, jitter, mirror, False, False).next()
         features = features_by(network.params, None)
         assert torch.equal(y, replay.y[chosen])
         assert torch.allclose(features, expected, atol=1e-5) == (not jitter and not mirror)
+
+
+def test_a_shot_alone_in_its_class_comes_in_a_second_variation_and_others_do_not():
+    network, images = own_network(), noise_pool().of_class(0)[:3]
+    labels = torch.tensor([0, 0, 1])
+    replay = ReplaySet(
+        network.to_input(images),
+        images,
+        labels,
+        torch.unique(labels),
+        3,
+        whole_classes=True,
+        order=generator(0, "order"),
+    )
+    features_by, y = BatchSource(network, replay, 1.0, False, True, False).next()
+    assert y.tolist() == [0, 0, 1, 1]
+    features = features_by(network.params, None)
+    assert not torch.allclose(features[2], features[3])  # varied each on its own
+    _, as_they_are = BatchSource(network, replay, 0.0, False, True, False).next()
+    assert as_they_are.tolist() == [0, 0, 1]  # the same picture twice would teach nothing
+
+
+@pytest.mark.parametrize(("lone_shots", "n_steps"), [("skip", 0), ("view", 3)])
+def test_one_shot_a_class_teaches_by_a_view_that_is_left_out(lone_shots: str, n_steps: int):
+    settings = {
+        "steps": 5,
+        "embedding_steps": 3,
+        "stop_loss": 0.0,
+        "objective": {"kind": "leave_one_out", "lone_shots": lone_shots},
+    }
+    learner = make_learner("tsc", own_network(), seed=0, settings=settings)
+    pool = noise_pool()
+    stream = sample_stream(pool, StreamSpec(n_tasks=1, n_way=2, n_shot=1, n_query=1), generator(0, "stream"))
+    learner.learn_task(stream.task(pool, 0).support)
+    assert learner.diagnostics()["embedding_steps"] == n_steps
