@@ -144,6 +144,10 @@ class Consolidation(ContinualLearner):
     def features(self, images: Tensor) -> Tensor:
         return self._embed(images, self.fast, self.statistics)
 
+    def features_together(self, images: Tensor) -> Tensor:
+        statistics = self.network.freeze_statistics(self.network.to_input(images), self.fast)
+        return self._embed(images, self.fast, statistics)
+
     def scores(self, features: Tensor) -> Tensor:
         return linear(self.fast_head, features)
 
@@ -162,9 +166,8 @@ class Consolidation(ContinualLearner):
         regulariser: Regulariser,
     ) -> dict[str, float]:
         """The steps in which everything moves, by the gradient of the loss and that of the penalty."""
-        settings = self.settings
+        settings, second_views = self.settings, self.settings.objective.lone_shots == "view"
         diagnostics: dict[str, float] = {"embedding_steps": 0}
-        second_views = settings.objective.lone_shots == "view"
         source = BatchSource(self.network, replay, settings.jitter, settings.mirror, second_views, settings.autocast)
         for step in range(settings.moving_steps_of(self.n_tasks)):
             features_by, y = source.next()

@@ -154,6 +154,17 @@ class ContinualLearner(ABC):
         self.check_can_predict()
         return self.scores(self.features(images))
 
+    @final
+    def predict_together(self, images: Tensor) -> Tensor:
+        """Scores of images that BatchNorm normalises by their own statistics: transductive, for comparison with papers."""
+        self.check_can_predict()
+        return self.scores(self.features_together(images) if self.network.needs_statistics else self.features(images))
+
+    def features_together(self, images: Tensor) -> Tensor:
+        """`features` of images that are normalised together, by a network that has BatchNorm."""
+        statistics = self.network.freeze_statistics(self.network.to_input(images))
+        return self.network.embed(images, statistics=statistics)
+
     def starting_point(self) -> Network:
         """The network that the next task would start from: what learning so far has made of the base."""
         return self.network

@@ -16,6 +16,7 @@ from torch import Tensor
 from fscl.continual.learner import ContinualLearner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
+from fscl.evaluation.asking import Prediction, ask
 from fscl.evaluation.contamination import SeenBefore, seen_before
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
@@ -84,6 +85,7 @@ def evaluate_stream(
     pool: ClassPool,
     *,
     probes: Mapping[str, Probe] | None = None,
+    prediction: Prediction = "inductive",
     on_task: Callable[[int], None] | None = None,
     on_learned: Callable[[int, ContinualLearner], None] | None = None,
 ) -> StreamResult:
@@ -93,6 +95,7 @@ def evaluate_stream(
 
     Args:
         probes: by name, what to probe the learner with along the way; see probe.py.
+        prediction: whether test images are answered each alone, or together (asking.py).
         on_task: called with the number of tasks done.
         on_learned: called with the number of tasks learned, from 0 on, and the learner, which it must not change.
     """
@@ -116,22 +119,22 @@ def evaluate_stream(
         task = stream.task(pool, number)
         known = seen.issuperset(stream.tasks[number].classes)
         seen.update(stream.tasks[number].classes)
-        before.append(top_k_accuracy(learner.predict(task.query.images).cpu(), task.query.labels, 1) if known else None)
+        before.append(
+            top_k_accuracy(ask(learner, {0: task.query}, prediction, seed=number)[0], task.query.labels, 1)
+            if known
+            else None
+        )
         begin = time.perf_counter()
         with counted_work() as work:
             learner.learn_task(task.support)
         learned = time.perf_counter()
         multiply_adds.append(work.multiply_adds)
         diagnostics.append(learner.diagnostics())
-        known_scores: dict[Any, Tensor] = {}  # of images that several tasks ask for
-        for earlier in range(number + 1):
-            query, images = (
-                stream.task(pool, earlier).query,
-                (stream.tasks[earlier].classes, stream.tasks[earlier].query),
-            )
-            if images not in known_scores:
-                known_scores[images] = learner.predict(query.images).cpu()
-            scores = known_scores[images]
+        so_far = [(stream.tasks[each].classes, stream.tasks[each].query) for each in range(number + 1)]
+        queries = {images: stream.task(pool, each).query for each, images in enumerate(so_far)}  # each image once
+        known_scores = ask(learner, queries, prediction, seed=number)
+        for earlier, images in enumerate(so_far):
+            query, scores = queries[images], known_scores[images]
             top1[number, earlier] = top_k_accuracy(scores, query.labels, 1)
             top5[number, earlier] = top_k_accuracy(scores, query.labels, 5)
             restricted[number, earlier] = restricted_accuracy(scores, query.labels)

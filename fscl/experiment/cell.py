@@ -56,6 +56,7 @@ def compute(order: Order, cell: Cell, on_task: Callable[[int], None] | None = No
         stream,
         material.pool_on_device,
         probes=_probes(order, cell.sequence),
+        prediction=order.config.run.prediction,
         on_task=on_task,
         on_learned=look,
     )

@@ -29,6 +29,7 @@ from fscl.data.catalogue import DEFAULT, DataSpec, find_data_set
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
 from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
+from fscl.evaluation.asking import Prediction
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
@@ -114,6 +115,9 @@ class RunConfig(_Section):
         methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for settings of its own.
         preset: "paper" takes every step; in "quick" the embedding stands still for the rest of a task once its cross-entropy
             is below 0.05, and the head learns on.
+        prediction: "inductive" answers every test image alone. Where a published method does not, "transductive-mixed" and
+            "transductive-sorted" normalise them together, in batches over all classes or of one class each; every heading
+            then says so.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
     """
 
@@ -122,6 +126,7 @@ class RunConfig(_Section):
     n_sequences: int = Field(default=20, ge=1, le=1000)
     split: Literal["validation", "test"] = "test"
     preset: Literal["paper", "quick"] = "paper"
+    prediction: Prediction = "inductive"
     at_classes: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
     @model_validator(mode="after")

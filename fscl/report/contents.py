@@ -33,7 +33,8 @@ INTRODUCTIONS = {
 
 
 def _results_note(results: Results) -> str:
-    note = f"A is {ACCURACY}, in %; forgetting, backward transfer and differences in percentage points."
+    accuracy = ACCURACY.format(prediction=results.prediction)
+    note = f"A is {accuracy}, in %; forgetting, backward transfer and differences in percentage points."
     if results.has_reference:
         note += f" Differences are paired by sequence; bold with *, {SIGNIFICANT}."
     return note

@@ -27,7 +27,7 @@ from fscl.report.figures.svg import stand_alone
 from fscl.report.results import Results, read_results
 from fscl.report.sentence import summary_sentence
 from fscl.report.spec import FigureSpec, Gallery, Measure, Picture
-from fscl.report.table import Cell, Table, describe_stream, make_table
+from fscl.report.table import Cell, Table, describe_run, make_table
 from fscl.report.writers.csv_file import csv_text
 from fscl.report.writers.latex import latex_table
 from fscl.report.writers.markdown import markdown_table
@@ -146,7 +146,7 @@ def render_page(
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         methods=[_note(results, method) for method in results.methods],
-        stream=describe_stream(results.stream),
+        stream=describe_run(results),
         command=run_command(results.about["config"], folder),
         listed_command=shlex.join(["fscl", "run", f"{results.name}.toml", "--out", folder]),
         report_command=shlex.join(["fscl", "report", folder]),

@@ -9,6 +9,7 @@ import numpy as np
 
 from fscl.data.stream import StreamSpec
 from fscl.errors import MisuseError, StorageError
+from fscl.evaluation.asking import IN_WORDS
 from fscl.evaluation.findings import load_finding
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.observer import Finding, find_observer
@@ -73,6 +74,11 @@ class Results:
     def n_cells(self) -> int:
         """Planned cells."""
         return len(self.methods) * self.n_sequences
+
+    @property
+    def prediction(self) -> str:
+        """How test images were asked, in words: "inductive", unless the run asks otherwise."""
+        return IN_WORDS[self.about["config"]["run"].get("prediction", "inductive")]
 
     @property
     def unfinished(self) -> bool:

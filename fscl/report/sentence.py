@@ -5,7 +5,7 @@ from dataclasses import replace
 from fscl.evaluation.metrics import FEWEST_TO_CLAIM, Interval
 from fscl.evaluation.verdicts import verdicts
 from fscl.report.results import PRELIMINARY_BELOW, Results
-from fscl.report.table import describe_stream, show
+from fscl.report.table import describe_run, show
 from fscl.report.values import accuracy_at, difference_at
 
 
@@ -33,7 +33,7 @@ def summary_sentence(results: Results) -> str:
     compared = "1 method" if len(methods) == 1 else f"{len(methods)} methods"
     sequences = "1 sequence" if len(shared) == 1 else f"{len(shared)} sequences"
     return (
-        f"{begin}{compared} on {sequences} ({describe_stream(results.stream)}); highest mean final accuracy: "
+        f"{begin}{compared} on {sequences} ({describe_run(results)}); highest mean final accuracy: "
         f"{', then '.join(shown)}.{_difference(results, best)}"
     )
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fscl.data.stream import StreamSpec
+from fscl.evaluation.asking import IN_WORDS
 from fscl.evaluation.metrics import Interval
 from fscl.evaluation.verdicts import verdicts
 from fscl.report.results import PRELIMINARY_BELOW, Results
 from fscl.report.spec import Measure, TableSpec, Value
 
 SIGNIFICANT = "significant: paired t-test, p < 0.05 after Holm's correction for all methods"
-ACCURACY = "single-head top-1 accuracy over all classes learned, inductive prediction"
+ACCURACY = "single-head top-1 accuracy over all classes learned, {prediction} prediction"
 MISSING = "-"
 
 
@@ -88,9 +89,10 @@ def make_table(spec: TableSpec, results: Results) -> Table:
     methods = [m for m in results.methods if results.outcomes[m] or not spec.finished_only]
     columns = [_column(measure, results, methods) for measure in measures]
     rows = tuple(Row(method, tuple(column[place] for column in columns)) for place, method in enumerate(methods))
-    title = f"{results.name}: {describe_stream(results.stream)}"
+    title = f"{results.name}: {describe_run(results)}"
+    caption = spec.caption.format(prediction=results.prediction)
     has_intervals = any(isinstance(cell.value, Interval) for row in rows for cell in row.cells)
-    return Table(spec.name, title, spec.caption, tuple(_notes(results, has_intervals)), measures, rows)
+    return Table(spec.name, title, caption, tuple(_notes(results, has_intervals)), measures, rows)
 
 
 def show(value: Value, *, signed: bool = False, digits: int | None = 1, scale: float = 1.0) -> str:
@@ -105,6 +107,12 @@ def show(value: Value, *, signed: bool = False, digits: int | None = 1, scale: f
         return text
     half = MISSING if math.isnan(value.half_width) else f"{value.half_width / scale:.{places}f}"
     return f"{text} ± {half}"
+
+
+def describe_run(results: Results) -> str:
+    """Its stream; and how test images were asked, where that was not each alone."""
+    stream = describe_stream(results.stream)
+    return stream if results.prediction == IN_WORDS["inductive"] else f"{stream}, {results.prediction}"
 
 
 def describe_stream(stream: StreamSpec) -> str:
