@@ -50,8 +50,8 @@ class LeaveOneOut(Part):
 
     Attributes:
         temperature: what divides squared distances.
-        lone_shots: what a shot teaches that is the only one of its class: nothing ("skip"); or ("view") a second variation of
-            it takes the place of its company, where shots are jittered or mirrored.
+        lone_shots: what a shot teaches that is the only one of its class: nothing ("skip"); or ("view") a second variation
+            of it takes the place of its company, where shots are jittered or mirrored.
     """
 
     kind: Literal["leave_one_out"] = "leave_one_out"

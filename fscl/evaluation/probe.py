@@ -6,8 +6,12 @@ All methods and all moments meet the same problems, so that differences between 
 
 How a problem is learned is a part of the probe and not of the method probed:
 - *means*: class means of the features. Cheap: every image of the probe is embedded once for all problems.
-- *head*: a fresh linear head, trained on the frozen features; the heads of all problems at once.
+- *head*: a fresh linear head, trained on the frozen features for 500 steps; the heads of all problems at once.
+- *optimum*: a linear head trained to its end: logistic regression on the frozen features.
+- *inner_loop*: as MAML adapts: a few gradient steps of every weight, the head starting from zero.
 - *network*: the paper's way: 100 full-batch steps of every weight, then 400 of the head, for each problem on its own.
+- *next_task*: the learner itself, or rather a copy, learns the problem as its next task, with all that it replays; answers
+  are asked among the problem's own classes. As dear as a task of the method for each problem.
 
 Prediction is inductive: with BatchNorm, features are normalised by statistics of the probe's shots, never of its queries.
 """
@@ -22,9 +26,16 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from fscl.continual.consolidation import Consolidation
+from fscl.continual.heads import Logistic
+from fscl.continual.learner import ContinualLearner
+from fscl.data.episode import Episode
 from fscl.data.pool import ClassPool, Examples
+from fscl.errors import ConfigError
+from fscl.meta.maml import Maml
+from fscl.nets.curvature import join
 from fscl.nets.network import Network
 from fscl.nets.params import empty_head, grow_head
+from fscl.nets.trained import TrainedNetwork
 from fscl.rng import child_seed, generator
 from fscl.storage import tensor_digest
 
@@ -40,6 +51,7 @@ class ProbeSpec(BaseModel):
         after: numbers of tasks learned at which to probe; 0 is the base itself.
         n_classes: classes that problems are drawn from, on either side.
         learn: how a problem is learned; see above.
+        inner_steps, inner_rate: of "inner_loop".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +62,9 @@ class ProbeSpec(BaseModel):
     n_shot: int = Field(default=5, ge=1, le=1000)
     n_query: int = Field(default=15, ge=1, le=1000)
     n_classes: int = Field(default=60, ge=2, le=10_000)
-    learn: Literal["means", "head", "network"] = "means"
+    learn: Literal["means", "head", "optimum", "inner_loop", "network", "next_task"] = "means"
+    inner_steps: int = Field(default=5, ge=1, le=1000)
+    inner_rate: float = Field(default=0.05, gt=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +87,14 @@ class Probe:
         """With its images on a device, where the networks to be probed are."""
         return Probe(self.spec, self.shots.to(device), self.queries.to(device), self.problems, self.seed)
 
+    def of(self, learner: ContinualLearner) -> list[float]:
+        """The share of queries answered right in each problem, learned from where `learner` stands, which is not changed."""
+        if self.spec.learn != "next_task":
+            return self.accuracies(learner.starting_point())
+        return [self._learned_next(learner, number) for number in range(len(self.problems))]
+
     def accuracies(self, network: Network) -> list[float]:
-        """The share of queries answered right in each problem, learned from `network`, which is not changed.
+        """The same of problems that are learned from a network alone.
 
         Weights that were probed before, by another method or after another task, are not probed again.
         """
@@ -84,10 +104,13 @@ class Probe:
         return list(self._found[key])
 
     def _measure(self, network: Network) -> list[float]:
-        if self.spec.learn == "network":
-            return [self._learned_by_the_network(network, number) for number in range(len(self.problems))]
+        alone = {"network": self._learned_by_the_network, "inner_loop": self._learned_by_the_inner_loop}
+        if self.spec.learn in alone:
+            return [alone[self.spec.learn](network, number) for number in range(len(self.problems))]
         known, asked = self._features(network)
-        right = self._by_means(known, asked) if self.spec.learn == "means" else self._by_heads(known, asked)
+        right = {"means": self._by_means, "head": self._by_heads, "optimum": self._by_optimum}[self.spec.learn](
+            known, asked
+        )
         return [float(share) for share in right.double().mean((1, 2))]
 
     def _features(self, network: Network) -> tuple[Tensor, Tensor]:
@@ -126,12 +149,52 @@ class Probe:
         answers = torch.bmm(head, queries.transpose(1, 2)).argmax(1).cpu()
         return torch.eq(answers.unflatten(1, (spec.n_way, spec.n_query)), torch.arange(spec.n_way)[:, None])
 
+    def _by_optimum(self, known: Tensor, asked: Tensor) -> Tensor:
+        """Which queries logistic regression gets right, (n_episodes, n_way, n_query)."""
+        spec, head = self.spec, Logistic()
+        own = torch.arange(spec.n_way)
+        answers = []
+        for classes in self.problems:
+            shots, queries = (features[classes].flatten(0, 1).cpu() for features in (known, asked))
+            fitted = head.fit(shots, own.repeat_interleave(spec.n_shot), spec.n_way)
+            answers.append(head.scores(fitted, queries).argmax(1).unflatten(0, (spec.n_way, spec.n_query)))
+        return torch.eq(torch.stack(answers), own[:, None])
+
     def _learned_by_the_network(self, network: Network, number: int) -> float:
-        classes, labels = self.problems[number], torch.arange(self.spec.n_way)
+        problem = self._problem(number)
         learner = Consolidation(network, PROBE_SETTINGS, seed=child_seed(self.seed, "probe", number))
-        learner.learn_task(Examples(self.shots[classes].flatten(0, 1), labels.repeat_interleave(self.spec.n_shot)))
-        answers = learner.predict(self.queries[classes].flatten(0, 1)).argmax(1).cpu()
-        return float((answers == labels.repeat_interleave(self.spec.n_query)).double().mean())
+        learner.learn_task(problem.support)
+        return _share_right(learner.predict(problem.query.images), problem)
+
+    def _learned_by_the_inner_loop(self, network: Network, number: int) -> float:
+        if not isinstance(network, TrainedNetwork):
+            raise ConfigError(
+                'probe.learn = "inner_loop" needs a base of our own, whose weights all move; try "optimum".'
+            )
+        problem = self._problem(number).to(network.device)
+        zeros = torch.zeros(self.spec.n_way, network.n_features, dtype=network.dtype, device=network.device)
+        start = join(network.params, {"weight": zeros, "bias": zeros[:, 0]})
+        maml = Maml(inner_steps=self.spec.inner_steps, inner_rate=self.spec.inner_rate)
+        return _share_right(maml.query_scores(network, start, problem), problem)
+
+    def _learned_next(self, learner: ContinualLearner, number: int) -> float:
+        problem, n_known = self._problem(number), learner.n_classes
+        copy = learner.fresh()
+        if n_known:
+            copy.restore(learner.state())
+        copy.learn_task(Examples(problem.support.images, problem.support.labels + n_known))
+        return _share_right(copy.predict(problem.query.images)[:, n_known:], problem)
+
+    def _problem(self, number: int) -> Episode:
+        """One of the problems, on its own."""
+        spec, classes, labels = self.spec, self.problems[number], torch.arange(self.spec.n_way)
+        support = Examples(self.shots[classes].flatten(0, 1), labels.repeat_interleave(spec.n_shot))
+        query = Examples(self.queries[classes].flatten(0, 1), labels.repeat_interleave(spec.n_query))
+        return Episode(support, query, spec.n_way, classes)
+
+
+def _share_right(scores: Tensor, problem: Episode) -> float:
+    return float((scores.argmax(1).cpu() == problem.query.labels.cpu()).double().mean())
 
 
 def _with_one(features: Tensor) -> Tensor:

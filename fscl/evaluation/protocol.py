@@ -173,7 +173,7 @@ def _probe(
     begin = time.perf_counter()
     for name, probe in probes.items():
         if n_tasks in probe.spec.after:
-            probed[name][n_tasks] = probe.accuracies(learner.starting_point())
+            probed[name][n_tasks] = probe.of(learner)
     return time.perf_counter() - begin
 
 

@@ -266,7 +266,7 @@ def refuse_leak(config: Config, about: dict[str, Any], pool: ClassPool, known: f
 def refuse_other_base_side(config: Config, about: dict[str, Any]) -> None:
     """The *base* side of a probe is of the classes that the base was trained on, and of no others."""
     trained_on = about.get("data", {})
-    if config.probe is not None and trained_on and not share_names(trained_on, recorded(config.base_side)):
+    if config.all_probes and trained_on and not share_names(trained_on, recorded(config.base_side)):
         raise ConfigError(
             f"the base was trained on {trained_on['name']}, but its side of the probe would be of {config.base_side.name}. "
             f'Add base_data.name = "{trained_on["name"]}", or leave out the probe.'

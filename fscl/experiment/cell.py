@@ -120,7 +120,7 @@ def _make_learner(config: Config, cell: Cell, network: Network) -> ContinualLear
 @lru_cache(maxsize=2)
 def _probes(order: Order, sequence: int) -> dict[str, Probe]:
     """The probes of a sequence, kept for the next method: where both have the same weights, one answer serves both."""
-    if order.config.probe is None:
+    if not order.config.all_probes:
         return {}
     splits, device = _material(order).splits, find_device(order.config.device)
     base_data = order.config.base_data
@@ -141,14 +141,15 @@ def make_probes(
     config: Config, splits: Splits, trained_on: ClassPool, stream: Stream, sequence: int
 ) -> dict[str, Probe]:
     """The probes of a sequence, the same for every method: *novel* classes, which the stream does not have, and classes of
-    the *base*, which it was trained on."""
-    if config.probe is None:
-        return {}
+    the *base*, which it was trained on; behind these words the name of a probe that has one."""
     of_stream = {name for task in stream.tasks for name in task.classes}
     pools = {"novel": (splits.pool(config.run.split), of_stream), "base": (trained_on, set[str]())}
     return {
-        name: make_probe(pool, config.probe, seed=child_seed(config.seed, f"probe-{name}", sequence), without=without)
-        for name, (pool, without) in pools.items()
+        f"{side} {name}".rstrip(): make_probe(
+            pool, spec, seed=child_seed(config.seed, f"probe-{side}", sequence), without=without
+        )
+        for name, spec in config.all_probes.items()
+        for side, (pool, without) in pools.items()
     }
 
 

@@ -108,6 +108,9 @@ class BaseConfig(_Section):
         return self
 
 
+ProbeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+
+
 class RunConfig(_Section):
     """What to compare, on how many sequences, drawn from which side.
 
@@ -144,6 +147,8 @@ class Config(_Section):
     Attributes:
         data: what the streams are drawn from.
         base_data: what the base is trained and chosen on, and probed on as *base*, if that is another set.
+        probe: fresh problems along the stream (evaluation/probe.py); the one that figures show.
+        probes: more of them in the same run, by name, such as of other ways and shots or learned in another way.
         observe: what looks inside methods on the first sequence, by name, with its settings (fscl/analysis).
         device: where everything is computed; last bits differ from device to device.
         autocast: whether features are bfloat16 in meta-training and while embeddings move, where torch thinks it safe.
@@ -159,12 +164,13 @@ class Config(_Section):
     stream: StreamSpec = StreamSpec()
     run: RunConfig = RunConfig()
     probe: ProbeSpec | None = None
+    probes: dict[ProbeName, ProbeSpec] = {}
     observe: dict[str, dict[str, Any]] = {}
     settings: dict[Annotated[str, AfterValidator(_known_section)], dict[str, Any]] = {}
 
     @model_validator(mode="after")
     def _base_data_has_a_use(self) -> "Config":
-        if self.base_data is not None and self.base.use is not None and self.probe is None:
+        if self.base_data is not None and self.base.use is not None and not self.all_probes:
             raise ValueError(
                 f"base.use = {self.base.use!r} brings a trained network and nothing is probed, so base_data has no effect; "
                 "remove one"
@@ -185,12 +191,18 @@ class Config(_Section):
     @model_validator(mode="after")
     def _probes_come(self) -> "Config":
         """Moments after the end are left out, so that a shorter stream needs no other change; some must be left."""
-        moments = self.probe.after if self.probe else ()
-        if self.probe and not any(0 <= moment <= self.stream.n_tasks for moment in moments):
-            raise ValueError(
-                f"probe.after is {list(moments)}, but a stream has 0 to {self.stream.n_tasks} tasks behind it"
-            )
+        for name, probe in self.all_probes.items():
+            if not any(0 <= moment <= self.stream.n_tasks for moment in probe.after):
+                section = f"probes.{name}" if name else "probe"
+                raise ValueError(
+                    f"{section}.after is {list(probe.after)}, but a stream has 0 to {self.stream.n_tasks} tasks behind it"
+                )
         return self
+
+    @property
+    def all_probes(self) -> dict[str, ProbeSpec]:
+        """By name; that of the section `[probe]` has an empty one."""
+        return ({} if self.probe is None else {"": self.probe}) | self.probes
 
     @property
     def base_side(self) -> DataSpec:

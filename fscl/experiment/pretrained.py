@@ -14,7 +14,7 @@ def check_pretrained(config: Config, network: Network, reporter: Reporter) -> No
         return
     for method in config.run.methods:
         make_learner(method, network, settings=config.settings_of(method))  # one that cannot start from it says so
-    if config.probe is not None:
+    if config.all_probes:
         raise ConfigError(
             "a probe asks for classes that the base was trained on, and those of a pretrained base are not at hand. Leave "
             "out the probe."

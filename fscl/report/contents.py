@@ -5,7 +5,7 @@ from markupsafe import Markup
 from fscl.report.figures import FIGURES
 from fscl.report.figures.confusion import class_rows
 from fscl.report.measures import BOTH_SIDES, COST, RESULTS
-from fscl.report.probes import probed_sides, probing_share
+from fscl.report.probes import probed_sides, probes_in_words, probing_share
 from fscl.report.results import Results
 from fscl.report.spec import DataFile, FigureSpec, Gallery, Picture, TableSpec
 from fscl.report.table import ACCURACY, SIGNIFICANT
@@ -56,18 +56,15 @@ def _both_sides_note(results: Results) -> str:
             "What a method keeps: {} How well it goes on learning was not probed in this run; a <code>[probe]</code> "
             "section in the configuration asks for it."
         ).format(keeps)
-    probe = results.about["config"]["probe"]
     one = " Intervals are over the problems of its one sequence, and say nothing of other sequences."
     return Markup(
-        "What a method keeps: {} And how well it goes on learning: {} fresh problems of {} ways and {} shots, learned from "
-        "where it stood after so many tasks, on classes that the stream does not have (<i>novel</i>) and on classes of "
+        "What a method keeps: {} And how well it goes on learning: fresh problems, learned from where it stood after so "
+        "many tasks ({}), on classes that the stream does not have (<i>novel</i>) and on classes of "
         "meta-training (<i>base</i>); every method and every moment meets the same ones. Bold with *, "
         "{}.{}"
     ).format(
         keeps,
-        probe["n_episodes"],
-        probe["n_way"],
-        probe["n_shot"],
+        probes_in_words(results.about["config"]),
         SIGNIFICANT,
         one if results.n_sequences == 1 else "",
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fscl.evaluation.metrics import backward_transfer, forgetting
 from fscl.report.figures.accuracy import ACCURACY
 from fscl.report.figures.seconds import SECONDS
-from fscl.report.probes import probed_moments, probed_sides, shown_moments
+from fscl.report.probes import probed_moments, probed_sides, shown_moments, side_in_words
 from fscl.report.results import Results
 from fscl.report.spec import Family, Measure
 from fscl.report.values import (
@@ -228,22 +228,24 @@ RESULTS: list[Measure | Family] = [
 
 def _probes(results: Results) -> Sequence[Measure]:
     """The probe after so many tasks, and its change since the first time; the page shows some of them."""
-    moments, shown, found = probed_moments(results), shown_moments(results), []
+    found = []
     for side in probed_sides(results):
+        moments, shown = probed_moments(results, side), shown_moments(results, side)
+        key = side.replace(" ", "-")
         for after in moments:
             tasks = "1 task" if after == 1 else f"{after} tasks"
             probe = Measure(
-                f"probe_{side}_after_{after}",
+                f"probe_{key}_after_{after}",
                 f"probe, {side}",
                 "percent",
                 probed(side, after, lambda point: point.accuracy),
                 detail=f"after {tasks}, %",
-                short=f"{side} classes, {tasks}",
+                short=f"{side_in_words(side)}, {tasks}" if " " in side else f"{side} classes, {tasks}",
                 page=after in shown,
                 paper=after in shown,
             )
             change = Measure(
-                f"probe_{side}_change_{after}",
+                f"probe_{key}_change_{after}",
                 "change",
                 "points",
                 probed(side, after, lambda point: point.change),

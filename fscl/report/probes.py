@@ -3,7 +3,9 @@
 Changes along the stream are paired, since every moment meets the same problems.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,12 @@ from fscl.evaluation.metrics import Interval, mean_interval
 from fscl.report.results import Results
 
 SIDES = {"novel": "classes never seen", "base": "classes of meta-training"}
+
+
+def side_in_words(side: str) -> str:
+    """What is asked on a side; behind it the name of the probe, where it has one."""
+    word, _, name = side.partition(" ")
+    return f"{SIDES[word]}, {name}" if name else SIDES[word]
 
 
 @dataclass(frozen=True)
@@ -23,9 +31,10 @@ class ProbePoint:
 
 
 def probed_sides(results: Results) -> list[str]:
-    """The sides that every finished outcome was probed on."""
+    """The sides that every finished outcome was probed on: "novel" and "base", and those of probes that have a name."""
     outcomes = [outcome for method in results.finished_methods for outcome in results.outcomes[method].values()]
-    return [side for side in SIDES if outcomes and all(side in outcome.probes for outcome in outcomes)]
+    known = outcomes[0].probes if outcomes else {}
+    return [side for side in known if all(side in outcome.probes for outcome in outcomes)]
 
 
 def probe_points(results: Results, method: str, side: str) -> tuple[ProbePoint, ...]:
@@ -48,16 +57,39 @@ def probe_points(results: Results, method: str, side: str) -> tuple[ProbePoint, 
     )
 
 
-def probed_moments(results: Results) -> list[int]:
-    """The numbers of tasks after which the run was probed."""
-    sides, methods = probed_sides(results), results.finished_methods
-    return [point.after for point in probe_points(results, methods[0], sides[0])] if sides else []
+def probed_moments(results: Results, side: str) -> list[int]:
+    """The numbers of tasks after which the run was probed on a side."""
+    return [point.after for point in probe_points(results, results.finished_methods[0], side)]
 
 
-def shown_moments(results: Results) -> list[int]:
-    """Of the moments that were probed: the first, the middle one and the last, for a table."""
-    after = probed_moments(results)
-    return sorted({after[0], after[len(after) // 2], after[-1]}) if after else []
+def shown_moments(results: Results, side: str) -> list[int]:
+    """Of the moments that were probed: the first, the middle one and the last, for a table; of a probe that has a name, the
+    first and the last."""
+    after = probed_moments(results, side)
+    middle = [] if " " in side else [after[len(after) // 2]]
+    return sorted({after[0], *middle, after[-1]})
+
+
+BY = {
+    "means": "class means",
+    "head": "a fresh linear head",
+    "optimum": "logistic regression",
+    "inner_loop": "gradient steps of every weight, as MAML adapts",
+    "network": "100 steps of every weight, then of the head",
+    "next_task": "the method itself, as its next task",
+}
+
+
+def probes_in_words(config: Mapping[str, Any]) -> str:
+    """Every probe of a run's configuration: how many problems of what kind, and how they are learned; a name before each but
+    that of the section `[probe]`."""
+    unnamed = {} if config.get("probe") is None else {"": config["probe"]}
+    found = [
+        f"{name + ': ' if name else ''}{spec['n_episodes']} problems of {spec['n_way']} ways and {spec['n_shot']} shots, "
+        f"learned by {BY[spec['learn']]}"
+        for name, spec in (unnamed | config.get("probes", {})).items()
+    ]
+    return "; ".join(found)
 
 
 def probing_share(results: Results) -> float:

@@ -14,7 +14,7 @@ from fscl.evaluation.metrics import Interval, Matrix, accuracy_curve, backward_t
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.report.commands import run_command
-from fscl.report.probes import probe_points, probed_sides
+from fscl.report.probes import probe_points, probed_sides, probes_in_words
 from fscl.report.results import Outcome, Results, read_results
 from fscl.report.values import (
     accuracies_by_sequence,
@@ -161,7 +161,7 @@ def summarise_run(folder: Path) -> Summary:
         methods=methods,
         unfinished=[method for method in results.methods if method not in results.finished_methods],
         streams=list(results.about["streams"]),
-        probe=_probe(config.get("probe")),
+        probe=probes_in_words(config),
     )
 
 
@@ -224,18 +224,6 @@ def _probes(results: Results, method: str) -> dict[str, Any]:
             side: figures({p.after: p.change for p in found if p.change is not None}) for side, found in points.items()
         },
     }
-
-
-def _probe(spec: Mapping[str, Any] | None) -> str:
-    if spec is None:
-        return ""
-    by = {
-        "means": "class means",
-        "head": "a fresh linear head",
-        "network": "100 steps of every weight, then of the head",
-    }
-    problems = f"{spec['n_episodes']} problems of {spec['n_way']} ways and {spec['n_shot']} shots"
-    return f"{problems}, learned by {by[spec['learn']]}"
 
 
 def _figure(interval: Interval) -> Figure:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 import fscl.evaluation.probe as probe_module
 from fscl.continual.consolidation import Consolidation
 from fscl.continual.registry import make_learner
-from fscl.data.pool import ClassPool
+from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import StreamSpec, sample_stream
 from fscl.errors import DataError
 from fscl.evaluation.probe import Probe, ProbeSpec, make_probe
@@ -142,3 +142,60 @@ def test_a_stream_is_probed_where_it_was_asked_from_the_slow_weights(small_pool:
     assert json.loads(json.dumps(result.result()))["probes"]["novel"]["2"] == result.probes["novel"][2]
     assert result.cost()["probe_seconds"] > 0
     assert "probes" not in without.result()
+
+
+def test_a_head_at_its_optimum_answers_as_scikit_learn(probe: Probe):
+    from sklearn.linear_model import LogisticRegression
+
+    network = base()
+    found = replace(probe, spec=SPEC.model_copy(update={"learn": "optimum"})).accuracies(network)
+    for classes, share in zip(probe.problems, found, strict=True):
+        shots = network.embed(probe.shots[classes].flatten(0, 1)).double().numpy()
+        queries = network.embed(probe.queries[classes].flatten(0, 1)).double().numpy()
+        centre, unit = shots.mean(0), ((shots - shots.mean(0)) ** 2).sum(1).mean() ** 0.5
+        head = LogisticRegression(C=100, tol=1e-8, max_iter=5000)
+        head.fit((shots - centre) / unit, torch.arange(3).repeat_interleave(2).numpy())
+        answers = torch.from_numpy(head.predict((queries - centre) / unit))
+        assert share == pytest.approx((answers == torch.arange(3).repeat_interleave(4)).double().mean().item())
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_the_inner_loop_is_plain_gradient_descent_from_a_head_of_zeros(norm: str, probe: Probe):
+    network = base(norm)
+    before = {name: tensor.clone() for name, tensor in network.params.items()}
+    spec = SPEC.model_copy(update={"learn": "inner_loop", "inner_steps": 3, "inner_rate": 0.5})
+    found = replace(probe, spec=spec).accuracies(network)
+    assert all(torch.equal(network.params[name], before[name]) for name in before)
+    labels = torch.arange(3).repeat_interleave(2)
+    for classes, share in zip(probe.problems, found, strict=True):
+        shots, queries = (network.to_input(part[classes].flatten(0, 1)) for part in (probe.shots, probe.queries))
+        params = trainable_copy(network.params)
+        head = trainable_copy({"weight": torch.zeros(3, network.n_features), "bias": torch.zeros(3)})
+        for _ in range(3):
+            weights = [*params.values(), *head.values()]
+            loss = cross_entropy(linear(head, network.features(shots, params)), labels)
+            for weight, grad in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                weight.data -= 0.5 * grad
+        statistics = network.freeze_statistics(shots, params)
+        answers = linear(head, network.features(queries, params, statistics=statistics)).argmax(1)
+        assert share == pytest.approx((answers == torch.arange(3).repeat_interleave(4)).double().mean().item())
+
+
+def test_the_next_task_is_learned_by_a_copy_of_the_learner_with_all_that_it_replays(small_pool: ClassPool):
+    stream = sample_stream(small_pool, StreamSpec(n_tasks=2, n_way=2, n_shot=3, n_query=4), generator(0, "stream"))
+    without = [name for task in stream.tasks for name in task.classes]
+    spec = SPEC.model_copy(update={"learn": "next_task", "n_episodes": 2, "after": (0, 1)})
+    probe = make_probe(small_pool, spec, seed=0, without=without)
+    settings = {"steps": 6, "embedding_steps": 6, "learning_rate": 2e-2}
+    learner, plain = (make_learner("replay", base(), seed=0, settings=settings) for _ in range(2))
+    result = evaluate_stream(learner, stream, small_pool, probes={"novel": probe})
+    expected_end = evaluate_stream(plain, stream, small_pool).top1[-1]
+    assert (result.top1[-1] == expected_end).all()  # probing changed nothing
+    by_hand = make_learner("replay", base(), seed=0, settings=settings)
+    by_hand.learn_task(stream.task(small_pool, 0).support)
+    classes = probe.problems[0]
+    labels = torch.arange(3)
+    by_hand.learn_task(Examples(probe.shots[classes].flatten(0, 1), 2 + labels.repeat_interleave(2)))
+    answers = by_hand.predict(probe.queries[classes].flatten(0, 1))[:, 2:].argmax(1)  # among the problem's own classes
+    expected = (answers == labels.repeat_interleave(4)).double().mean().item()
+    assert result.probes["novel"][1][0] == pytest.approx(expected)

@@ -182,6 +182,17 @@ def test_a_run_with_a_probe_records_it_for_every_cell(tmp_path: Path) -> None:
     assert all(len(found) == 1 for found in starts.values())  # before any task all methods stand at the base
 
 
+def test_a_run_may_have_several_probes_each_with_its_own_moments(tmp_path: Path) -> None:
+    probe = {"after": [0, 2], "n_episodes": 3, "n_way": 2, "n_shot": 2, "n_query": 3, "n_classes": 4}
+    more = {"one-shot": {**probe, "after": [2], "n_shot": 1, "learn": "optimum"}}
+    record = run_experiment(tiny(probe=probe, probes=more, run__n_sequences=1), tmp_path / "run", workers=1)
+    for entry in record.cells().values():
+        moments = {name: sorted(found) for name, found in entry["result"]["probes"].items()}
+        assert moments == {"novel": ["0", "2"], "base": ["0", "2"], "novel one-shot": ["2"], "base one-shot": ["2"]}
+    with pytest.raises(ConfigError, match=r"probes\.late\.after is \[8\], but a stream has 0 to 3 tasks behind it"):
+        tiny(probes={"late": {**probe, "after": [8]}})
+
+
 def test_probes_after_the_end_are_left_out_unless_none_is_left() -> None:
     assert tiny(probe={"after": [0, 9]}).probe is not None
     with pytest.raises(ConfigError, match=r"probe\.after is \[8, 9\], but a stream has 0 to 3 tasks behind it"):

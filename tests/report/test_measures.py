@@ -30,7 +30,7 @@ def test_a_change_of_the_probe_is_paired_and_its_interval_is_over_sequences(reco
     assert last.half_width == pytest.approx(T3 * 10 / math.sqrt(3), rel=1e-4)
     assert not table.cell("tsc", "probe_novel_change_2").significant  # 20 ± 24.8
     assert interval_of(table, "prototypes", "probe_novel_change_2").mean == 0
-    assert shown_moments(read_results(record)) == [0, 1, 2]
+    assert shown_moments(read_results(record), "novel") == [0, 1, 2]
 
 
 def test_a_change_that_excludes_zero_is_marked(tmp_path: Path):
@@ -41,6 +41,24 @@ def test_a_change_that_excludes_zero_is_marked(tmp_path: Path):
     cell = table_of(record, "two-sides").cell("tsc", "probe_novel_change_2")
     assert (cell.text, cell.significant) == ("+11.00 ± 2.48", True)
     assert 'class="clear">+11.00 ± 2.48 *</td>' in page_of(record)
+
+
+def test_probes_that_have_a_name_stand_in_the_same_table_with_moments_of_their_own(tmp_path: Path):
+    hard = {**PROBE, "after": [0, 2], "n_way": 20, "n_shot": 1, "learn": "optimum"}
+    record = make_run(tmp_path / "toy", {"tsc": []}, probe=PROBE, probes={"hard": hard})
+    for number in range(3):
+        points = {"0": [0.5, 0.5], "1": [0.6, 0.6], "2": [0.6, 0.6]}
+        few = {"0": [0.2, 0.2], "2": [0.4 + 0.01 * number] * 2}
+        probes = {"novel": points, "base": points, "novel hard": few, "base hard": few}
+        append(record, Cell("tsc", number), GOOD[number], 4, probes=probes)
+    table = table_of(record, "two-sides")
+    assert table.cell("tsc", "probe_novel-hard_change_2").text == "+21.00 ± 2.48"
+    keys = [measure.key for measure in table.measures]
+    assert "probe_novel_change_1" in keys
+    assert "probe_novel-hard_change_1" not in keys
+    page = page_of(record)
+    assert "hard: 2 problems of 20 ways and 1 shots, learned by logistic regression" in page
+    assert "Probe, novel hard" in page
 
 
 def test_of_a_single_sequence_the_interval_is_over_its_problems_and_nothing_is_marked(tmp_path: Path):

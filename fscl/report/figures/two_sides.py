@@ -26,7 +26,7 @@ from fscl.report.figures.style import (
     stretch,
 )
 from fscl.report.figures.svg import to_svg
-from fscl.report.probes import SIDES, probe_points, probed_sides
+from fscl.report.probes import probe_points, probed_sides, side_in_words
 from fscl.report.results import Results
 from fscl.report.spec import FigureSpec
 
@@ -50,7 +50,7 @@ def two_sides_svg(results: Results) -> str:
 def transfer_svg(results: Results) -> str:
     """Backward transfer among a task's own classes, and the probe on each side, against the number of tasks."""
     with figure_style():
-        sides = probed_sides(results)
+        sides = _shown_sides(results)
         has_earlier = results.stream.n_tasks > 1
         figure, panels = _panels(results, has_earlier + len(sides))
         if has_earlier:
@@ -61,7 +61,7 @@ def transfer_svg(results: Results) -> str:
             first.set_title("earlier tasks", fontsize=9, loc="left")
         for axes, side in zip(panels[has_earlier:], sides, strict=True):
             _probe_panel(axes, results, side)
-            axes.set_title(SIDES[side], fontsize=9, loc="left")
+            axes.set_title(side_in_words(side), fontsize=9, loc="left")
         name_lines(panels[-1], results)
         return to_svg(figure, "transfer", "Backward transfer and probes, one line for each method")
 
@@ -135,7 +135,7 @@ def transfer_rows(results: Results) -> Rows:
     rows = [["measure", "method", "at", "value", "half_width", "n_sequences"]]
     moments, lines = backward_lines(results)
     rows += _point_rows("backward_transfer_points_by_n_tasks", moments, lines)
-    return rows + _probe_rows(results, probed_sides(results))
+    return rows + _probe_rows(results, _shown_sides(results))
 
 
 def _probe_rows(results: Results, sides: list[str]) -> Rows:
@@ -154,6 +154,11 @@ def _point_rows(measure: str, moments: Values, lines: list[Line]) -> Rows:
 
 def _probed(results: Results) -> bool:
     return "novel" in probed_sides(results)
+
+
+def _shown_sides(results: Results) -> list[str]:
+    """Those of the section `[probe]`: a figure has no room for more, which the table and its CSV file have."""
+    return [side for side in probed_sides(results) if " " not in side]
 
 
 TWO_SIDES = FigureSpec(
