@@ -94,7 +94,12 @@ PAPER = (
     ),
     PaperTable("omniglot-choice", "Other settings, one setting at a time: validation classes, MAML base", {}),
     PaperTable(
-        "omniglot-strengths", "Ten times the strength of the classic regularisers: validation classes, MAML base", {}
+        "omniglot-choice-augmented",
+        "Joint training and replay with augmentation, one setting at a time: validation classes, MAML base",
+        {},
+    ),
+    PaperTable(
+        "omniglot-strengths", "How firmly classic regularisers hold, with all 500 steps: validation classes, MAML base", {}
     ),
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),

@@ -103,7 +103,8 @@ def multiply_adds(spec: NetworkSpec, trained: bool, first: int = 0) -> int:
     from torch.utils.flop_counter import FlopCounterMode  # rarely needed
 
     module = skeleton(spec)
-    x = torch.empty(1, spec.channels, spec.image_size, spec.image_size, device="meta")
+    n_images = 2  # BatchNorm refuses a single one whose last map is one pixel
+    x = torch.empty(n_images, spec.channels, spec.image_size, spec.image_size, device="meta")
     x = module(x, None, None, 0, first) if first else x
     x = x.detach()
     weights = list(with_prefix(_prefixes(module, first), dict(module.named_parameters())).values())
@@ -111,7 +112,7 @@ def multiply_adds(spec: NetworkSpec, trained: bool, first: int = 0) -> int:
         features = module(x, None, None, first)
         if trained:
             torch.autograd.grad(features.sum(), weights)
-    return int(counter.get_total_flops()) // 2
+    return int(counter.get_total_flops()) // 2 // n_images  # a multiply-add counts as two operations
 
 
 def _prefixes(module: Backbone, first: int) -> tuple[str, ...]:

@@ -33,8 +33,9 @@ class ProbePoint:
 def probed_sides(results: Results) -> list[str]:
     """The sides that every finished outcome was probed on: "novel" and "base", and those of probes that have a name."""
     outcomes = [outcome for method in results.finished_methods for outcome in results.outcomes[method].values()]
-    known = outcomes[0].probes if outcomes else {}
-    return [side for side in known if all(side in outcome.probes for outcome in outcomes)]
+    known = [side for side in outcomes[0].probes if all(side in o.probes for o in outcomes)] if outcomes else []
+    words = list(SIDES)
+    return sorted(known, key=lambda side: (side.partition(" ")[2], words.index(side.partition(" ")[0])))
 
 
 def probe_points(results: Results, method: str, side: str) -> tuple[ProbePoint, ...]:

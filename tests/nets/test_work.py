@@ -106,3 +106,9 @@ def test_class_means_keep_sums_and_the_neighbour_keeps_shots():
     embedding = sum(tensor.nbytes for tensor in base().params.values())
     assert means.stored_bytes() == {"weights": embedding + 3 * (4 * base().n_features + 8)}
     assert neighbour.stored_bytes() == {"weights": embedding, "memory": 6 * (4 * base().n_features + 8)}
+
+
+def test_work_is_counted_where_the_last_map_of_batchnorm_is_a_single_pixel():
+    spec = NetworkSpec.model_validate({"backbone": "resnet18", "width": 8, "image_size": 16, "norm": "batch"})
+    other = spec.model_copy(update={"norm": "group"})
+    assert multiply_adds(spec, trained=True) == multiply_adds(other, trained=True) > 0

@@ -103,7 +103,7 @@ def test_the_page_shows_both_sides_and_the_files_lie_beside_it(tmp_path: Path):
     record = probed_run(tmp_path / "toy")
     page = page_of(record)
     assert page.count("Probe, novel<small>after") == 3
-    assert "2 fresh problems of 2 ways and 3 shots" in page
+    assert "2 problems of 2 ways and 3 shots" in page
     assert "<td>–</td>" in page  # work that nobody counted
     rows = list(csv.DictReader(io.StringIO((record.folder / "two-sides.csv").read_text())))
     assert float(rows[0]["probe_novel_change_2_points"]) == pytest.approx(20)
