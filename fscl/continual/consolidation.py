@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from fscl.continual.batches import BatchSource, ReplaySet
 from fscl.continual.consolidation_settings import ConsolidationSettings
-from fscl.continual.held_out import HeldOut, by_means, with_company
+from fscl.continual.held_out import HeldOut, by_means, stretch, with_company
 from fscl.continual.learner import (
     ContinualLearner,
     HeldWeights,
@@ -343,9 +343,8 @@ class Consolidation(ContinualLearner):
         return self.settings.moving_steps > 0 or (self.network.needs_statistics and self._learned_with is None)
 
     def diagnostics(self) -> dict[str, float]:
-        """For how many steps the embedding moved, the last loss that it met, how far it is from the base (moved), as a share
-        of the base's size, and (pull_ratio) how large the gradient of the penalty was in the last step, as a share of the
-        loss's own."""
+        """For how many steps the embedding moved, the last loss that it met, how far it is from the base as a share of the
+        base's size (moved), and the penalty's gradient in the last step as a share of the loss's (pull_ratio)."""
         return dict(self._diagnostics)
 
     def stored_bytes(self) -> dict[str, int]:
@@ -356,12 +355,13 @@ class Consolidation(ContinualLearner):
         return {"weights": n_bytes(weights), "memory": self.memory.n_bytes, "importance": n_bytes(held)}
 
     def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
-        """By class means of the base, where the head is made of class means: the embedding has learned from the examples."""
+        """By class means of the base, where the head is made of class means: the embedding has learned from the examples. As
+        its own class means may lie further apart, distances are stretched by as much."""
         if self.settings.objective.trains_head:
             return None
         squared, own = by_means(base_features, labels, self.n_classes)
-        several = torch.where(with_company(labels, self.n_classes))[0]
-        return HeldOut(-squared / self.settings.objective.temperature, own, several)
+        scores = -squared * stretch(base_features, features, labels) / self.settings.objective.temperature
+        return HeldOut(scores, own, torch.where(with_company(labels, self.n_classes))[0])
 
     def work(self, stream: StreamSpec, number: int) -> float:
         settings, ways = self.settings, stream.task_sizes

@@ -60,6 +60,18 @@ def by_means(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor, 
     return distances_without(features, labels, n_classes)[several], labels[several]
 
 
+def stretch(before: Tensor, after: Tensor, labels: Tensor) -> float:
+    """How many times further apart class means lie in other features of the same examples, in squared distance."""
+    own = torch.unique(labels, return_inverse=True)[1]
+
+    def spread(features: Tensor) -> float:
+        sums, counts = class_sums(features, own, int(own.max()) + 1)
+        return float((sums / counts[:, None]).var(0, unbiased=False).sum())
+
+    apart, now = spread(before), spread(after)
+    return now / apart if apart > 0 and now > 0 else 1.0
+
+
 def by_folds(fit: Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]], features: Tensor, labels: Tensor) -> HeldOut:
     """One example of every class left out at a time, ten times at most; `fit` gives the scores learned from the others."""
     counts = torch.bincount(labels)

@@ -51,10 +51,10 @@ def interpolate(start: Mapping[str, Tensor], end: Mapping[str, Tensor], rate: fl
 def relative_distance(params: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
     """How far weights are from where they started, as a share of the length of all of them there."""
     far, long = (
-        sum(float(tensor.detach().double().square().sum()) for tensor in tensors)
+        math.hypot(*(float(torch.linalg.vector_norm(tensor.detach())) for tensor in tensors))
         for tensors in ((params[name] - tensor for name, tensor in start.items()), start.values())
     )
-    return math.sqrt(far / long) if long else 0.0
+    return far / long if long else 0.0
 
 
 def grow_head(head: Mapping[str, Tensor], n_rows: int, generators: Sequence[torch.Generator]) -> Params:

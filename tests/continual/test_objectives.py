@@ -9,6 +9,7 @@ from PIL import Image
 from torch.nn.functional import cross_entropy
 
 from fscl.continual.consolidation import Consolidation
+from fscl.continual.held_out import stretch
 from fscl.continual.memory import GAP, GeneratedImages, ReplayMemory
 from fscl.continual.objectives import head_of_means, leave_one_out
 from fscl.continual.registry import make_learner
@@ -193,3 +194,12 @@ def test_a_sheet_shows_shots_beside_what_was_generated():
     assert sheet.shape == (2 * (8 + GAP), 3 * (8 + GAP) + 4 * GAP + 4 * (8 + GAP))
     assert (sheet[:8, :8] == 200).all()
     assert (sheet[:8, 3 * (8 + GAP) + 4 * GAP :][:, :8] == 0).all()
+
+
+def test_how_far_class_means_are_stretched_is_told_by_their_squared_distances():
+    labels = torch.tensor([3, 3, 5, 5])
+    before = torch.tensor([[0.0, 0.0], [2.0, 0.0], [4.0, 0.0], [6.0, 0.0]])  # means at 1 and 5
+    assert stretch(before, 3 * before, labels) == pytest.approx(9)
+    assert stretch(before, before, labels) == 1
+    assert stretch(before, torch.zeros_like(before), labels) == 1  # nothing to tell by
+    assert stretch(before[:2], 3 * before[:2], labels[:2]) == 1  # one class

@@ -270,7 +270,7 @@ def test_a_quick_run_stops_at_convergence_and_the_record_says_so():
     quick, paper = (make_config({"run": {"preset": preset}}) for preset in ("quick", "paper"))
     stops = {method: (consolidation(quick, method), consolidation(paper, method)) for method in ("joint", "tsc")}
     for method, (hasty, patient) in stops.items():
-        assert (hasty.stop_loss == patient.stop_loss) == (method == "tsc")  # which has a stop of its own
+        assert (hasty.stop_loss == patient.stop_loss) == (method == "tsc")  # which is not trained by cross-entropy
     assert quick.resolved()["run"]["preset"] == "quick"
     assert quick.resolved()["settings"]["joint"]["stop_loss"] == EARLY_STOP_LOSS
 
