@@ -94,12 +94,20 @@ PAPER = (
     ),
     PaperTable("omniglot-choice", "Other settings, one setting at a time: validation classes, MAML base", {}),
     PaperTable(
+        "omniglot-augmented", "The same augmentation for all: every method that trains, with and without it", {}
+    ),
+    PaperTable(
+        "omniglot-choice-tsc", "The second edition of tsc, one setting at a time: validation classes, MAML base", {}
+    ),
+    PaperTable(
         "omniglot-choice-augmented",
         "Joint training and replay with augmentation, one setting at a time: validation classes, MAML base",
         {},
     ),
     PaperTable(
-        "omniglot-strengths", "How firmly classic regularisers hold, with all 500 steps: validation classes, MAML base", {}
+        "omniglot-strengths",
+        "How firmly classic regularisers hold, with all 500 steps: validation classes, MAML base",
+        {},
     ),
     PaperTable("omniglot-agreement-quick", "The preset quick", MAML_FIGURES, judged=False),
     PaperTable("omniglot-agreement-paper", "The same sequences with all 500 steps (preset paper)", MAML_FIGURES),
@@ -184,6 +192,8 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     heading = ["method", *(f"A_{n}" for n in moments), *(f"A_{n} - {summary.reference}" for n in moments)]
     heading += [f"A_{n} - class means" for n in moments]
     heading += [f"A_{n} top-5" for n in moments] if paper.photographs else []
+    shows_moved = any(method.moved is not None for method in summary.methods)
+    heading += ["BWT", "BWT, own classes", "moved, %"] if shows_moved else []
     heading += ["embedding steps", "s/task", "ms/image"]
     if figures:
         heading += ["paper", "verdict"] if paper.judged else ["paper"]
@@ -191,6 +201,7 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     lines.append(
         f"`{summary.command}`, {summary.split} classes, preset `{summary.preset}`, {sequences}. Base: {summary.base}."
         + _unfinished(summary)
+        + _first_edition(summary)
     )
     lines += ["", "| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for method in summary.methods:
@@ -199,6 +210,11 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
             cells += [differences[n].show(signed=True) if n in differences else "" for n in moments]
         if paper.photographs:
             cells += [method.top5[n].show() if n in method.top5 else "" for n in moments]
+        if shows_moved:
+            cells += [
+                "" if figure is None else figure.show(signed=True) for figure in (method.bwt, method.bwt_own_classes)
+            ]
+            cells.append("" if method.moved is None else f"{method.moved:.1f}")
         cells.append("" if method.embedding_steps is None else f"{method.embedding_steps:.1f}")
         cells += [f"{method.seconds_per_task:.3g}", f"{method.ms_per_image:.2g}"]
         if figures:
@@ -206,6 +222,12 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
             cells += [verdict(method, reference, figures)] if paper.judged else []
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n" + probe_table(summary) + along_table(summary)
+
+
+def _first_edition(summary: Summary) -> str:
+    """Summaries without their sequences are older than the second edition of `tsc` (docs/decisions/0013)."""
+    older = any(method.method.split("@")[0] == OURS and not method.sequences for method in summary.methods)
+    return " `tsc` is that of the first edition ([decision 13](decisions/0013-tsc-second-edition.md))." if older else ""
 
 
 def _unfinished(summary: Summary) -> str:
