@@ -22,7 +22,7 @@ def python_blocks(page: str) -> list[str]:
 def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
     (block,) = python_blocks("README.md")
     exec(compile(block, "README.md", "exec"), {})
-    curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    curve = [float(number) for number in re.findall(r"\d\.\d*", capsys.readouterr().out)]  # numpy prints 1.
     assert len(curve) == 4
     assert curve[-1] > 0.75  # chance is 0.05
 
