@@ -123,7 +123,9 @@ PAPER = (
     PaperTable("omniglot-transfer-protonet", "Both sides along the stream, ProtoNet base (figure 1)", {}),
     PaperTable("omniglot-transfer-glyphs", "Both sides along the stream, a base of invented characters", {}),
     PaperTable("omniglot-new-instance-20w", "New examples of the same 20 classes, without replay (figure 7)", {}),
-    PaperTable("omniglot-new-instance-beta", "The same with the MAML base, for slow weights that follow more (figure 7)", {}),
+    PaperTable(
+        "omniglot-new-instance-beta", "The same with the MAML base, slow weights that follow more (figure 7)", {}
+    ),
     PaperTable("omniglot-new-instance-mixed", "New examples, and new classes every second task", {}),
     PaperTable("omniglot-new-instance-overwrite", "New classes under the labels of old ones", {}),
     PaperTable("omniglot-interference-drift", "Interference: replay at two learning rates (figure 2)", {}),
