@@ -14,6 +14,7 @@ from fscl.nets.network import Network
 Decay = Annotated[float, Field(ge=0, lt=1)]
 EARLY_STOP_LOSS = 0.05  # of the cross-entropy; below it the embedding of a `quick` run stands still
 # steps over all stored examples would cost the more the more is known (docs/decisions/0007)
+CLASSIFIER_STEPS = 80  # of a lesson
 CLASSIFIER_BATCH = 128  # examples in a step of the classifier, where the lesson itself is not larger
 
 
@@ -86,10 +87,14 @@ class ConsolidationSettings(ContinualLearner.Settings):
         return self.model_copy(update=changes)
 
     def for_classifier(self, *, n_new: int, memory_bytes: int | None) -> Self:
-        """One view of a picture (11 would cost 11 times the bare network at every prediction), and small batches."""
+        """One view of a picture (11 would cost 11 times the bare network at every prediction), small batches, and where shots are
+        left out a few steps less, so that a lesson takes less than 5 s of a core."""
         memory = self.memory if memory_bytes is None else self.memory.within(memory_bytes)
         batch_size = max(CLASSIFIER_BATCH, n_new)  # room for all of the lesson
-        return self.model_copy(update={"views": 1, "batch_size": batch_size, "memory": memory})
+        changes: dict[str, object] = {"views": 1, "batch_size": batch_size, "memory": memory}
+        if not self.objective.trains_head and self.embedding_steps != "all":
+            changes["embedding_steps"] = min(self.embedding_steps, CLASSIFIER_STEPS)
+        return self.model_copy(update=changes)
 
     def fitting(self, network: Network) -> Self:
         """What is left of them on a network without weights to move, or whose inputs are no pictures.

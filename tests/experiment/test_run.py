@@ -23,7 +23,7 @@ from tests.experiment.tiny import TINY, begun, command, tiny, toml
 def test_a_run_records_what_was_asked_and_what_came_out(finished: RunRecord):
     about = finished.about()
     assert about["config"]["stream"]["n_way"] == 2
-    assert about["config"]["settings"]["tsc"]["regulariser"]["strength"] == 0.1
+    assert about["config"]["settings"]["tsc"]["regulariser"]["strength"] == 0.01
     assert {"fscl", "torch", "python"} <= about["versions"].keys()
     assert about["versions"]["cpu"] == cpu_level()
     assert len(set(about["streams"])) == 3
