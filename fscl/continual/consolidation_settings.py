@@ -87,8 +87,8 @@ class ConsolidationSettings(ContinualLearner.Settings):
         return self.model_copy(update=changes)
 
     def for_classifier(self, *, n_new: int, memory_bytes: int | None) -> Self:
-        """One view of a picture (11 would cost 11 times the bare network at every prediction), small batches, and where shots
-        are left out a few steps less, so that a lesson takes less than 5 s of a core."""
+        """One view of a picture (11 would cost 11 times the bare network at every prediction), small batches, and where
+        shots are left out a few steps less, so that a lesson takes less than 5 s of a core."""
         memory = self.memory if memory_bytes is None else self.memory.within(memory_bytes)
         batch_size = max(CLASSIFIER_BATCH, n_new)  # room for all of the lesson
         changes: dict[str, object] = {"views": 1, "batch_size": batch_size, "memory": memory}
