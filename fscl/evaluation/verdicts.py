@@ -25,7 +25,7 @@ class Verdict:
 
     Attributes:
         word: "higher" or "lower" than zero, "level" with it, "undecided", or "too few" values to say anything. Where a
-            difference is both told from zero and within the margin, it is "level": what is that small does not matter.
+            difference is both significant and within the margin, it is "level": what is that small does not matter.
         p: of the difference, on its own.
         corrected: the same among all that were asked with it.
         p_level: that it is within the margin, among all that were asked with it.
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def differs(self) -> bool:
-        """Whether it is told from zero, be it ever so small."""
+        """Whether it is significant, be it ever so small."""
         return self.corrected < ALPHA
 
 

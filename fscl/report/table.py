@@ -22,7 +22,7 @@ MISSING = "-"
 
 @dataclass(frozen=True)
 class Cell:
-    """A value, its text, and whether it is a difference that is told from zero among all of its column."""
+    """A value, its text, and whether it is a difference that is significant among all of its column."""
 
     value: Value
     text: str

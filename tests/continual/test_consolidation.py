@@ -17,7 +17,7 @@ from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream, StreamSpec, sample_stream
 from fscl.errors import Divergence
 from fscl.nets.network import Network
-from fscl.nets.params import Params, empty_head, grow_head, linear, relative_distance, trainable_copy
+from fscl.nets.params import Params, empty_head, grow_head, linear, trainable_copy
 from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.rng import generator
 
@@ -401,10 +401,3 @@ def test_an_embedding_that_moves_in_the_first_task_only_is_that_of_replay_there_
     assert first.diagnostics()["embedding_steps"] == 0
     assert first.diagnostics()["moved"] == moved
     assert first.n_classes == len(first.fast_head["bias"]) == 2 * stream.spec.n_way
-
-
-def test_how_far_weights_moved_is_their_distance_over_the_length_of_the_base():
-    start = {"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])}
-    assert relative_distance({"a": torch.tensor([3.0]), "b": torch.tensor([[5.0]])}, start) == pytest.approx(1 / 5)
-    assert relative_distance(start, start) == 0
-    assert relative_distance({}, {}) == 0
