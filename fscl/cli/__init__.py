@@ -123,6 +123,7 @@ def bases() -> None:
     """The meta-trained networks that come with the package, what else can be a base, and the learners that train one."""
     from fscl.meta.learners import base_learners, summary_of
     from fscl.meta.shipped import load_base_with_details, shipped_bases
+    from fscl.meta.statistics import carried
     from fscl.nets.efficientnet_lite import VARIANTS
 
     for name in shipped_bases():
@@ -131,6 +132,7 @@ def bases() -> None:
         typer.echo(
             f"{name}: {about['summary']}, {size}\n  made by `fscl train {about['config']}`, seed {about['seed']}"
         )
+        typer.echo(f"  carries {carried(network.extras) or 'nothing beside its weights'}")
         for test in about["test"]:
             accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
             typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")

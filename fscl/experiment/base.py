@@ -1,5 +1,6 @@
 """Where a run's base network comes from: the package, a file, or meta-training."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
 from fscl.meta.base import EmbeddingLearner
 from fscl.meta.shipped import load_base_with_details, shipped_bases
+from fscl.meta.statistics import base_statistics
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import OnValidation, TrainedBase, episode_accuracy, meta_train
 from fscl.nets.network import Network
 from fscl.nets.sources import is_pretrained_name
-from fscl.nets.trained import NetworkSpec
+from fscl.nets.trained import NetworkSpec, TrainedNetwork
 from fscl.process import configure_process
 from fscl.rng import child_seed
 
@@ -120,6 +122,7 @@ def train_base(
             device=config.device,
             autocast=config.autocast,
         )
+    trained = replace(trained, network=_with_extras(config, trained, splits.train, reporter))
     about: dict[str, Any] = {
         "summary": f"{base.learner.method} on {config.base_side.name}, {_accuracy(config, trained)}",
         "config": config.name,
@@ -141,6 +144,14 @@ def train_base(
     if before and not share_names(before.get("data", {}), about["data"]):
         about["before"] = {key: before.get(key) for key in ("data", "train_classes", "validation_classes", "before")}
     return trained, about
+
+
+def _with_extras(config: Config, trained: TrainedBase, train: ClassPool, reporter: Reporter) -> TrainedNetwork:
+    """The network with what continual methods may ask of a base: statistics of its classes, and what its learner adds."""
+    network, train = trained.network, train.to(trained.network.device)
+    with reporter.stage("Statistics of the training classes") as stage:
+        statistics = base_statistics(network, train, stage.update)
+    return replace(network, extras={**statistics, **config.base.learner.extras(network, trained.meta, train)})
 
 
 def _accuracy(config: Config, trained: TrainedBase) -> str:

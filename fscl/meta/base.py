@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor
 
 from fscl.data.episode import Episode
+from fscl.data.pool import ClassPool
 from fscl.nets.network import Network
 from fscl.nets.params import Params
 from fscl.nets.trained import NetworkSpec, TrainedNetwork
@@ -54,6 +55,13 @@ class BaseLearner(BaseModel, ABC):
     @abstractmethod
     def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
         """The network to hand to the continual stage. Shares the tensors of `meta`."""
+
+    def extras(self, network: TrainedNetwork, meta: Params, train: ClassPool) -> Params:
+        """What its own continual method needs beside the network, by name (`Network.extras`); `train` is not rotated.
+
+        Called once, on the finished network. Statistics of the training classes (statistics.py) are added to any base.
+        """
+        return {}
 
     @abstractmethod
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:

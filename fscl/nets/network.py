@@ -175,6 +175,16 @@ class Network(ABC):
     def with_weights(self, params: Params, statistics: Statistics | None = None) -> Self:
         """The same network with other weights; the original is left unchanged."""
 
+    def extra(self, name: str, what_for: str) -> Tensor:
+        """One of the `extras`, or an error that says what needs it and how a base comes by it."""
+        if name not in self.extras:
+            carried = ", ".join(sorted(self.extras)) or "nothing"
+            raise MisuseError(
+                f"{what_for} needs {name!r} from the base, and this one carries {carried}. Take a base that has it: "
+                "`fscl bases` lists what each carries, and `fscl train` adds statistics of the training classes."
+            )
+        return self.extras[name]
+
     def randomised(self, generator: torch.Generator) -> Self:
         """A network of the same shape with fresh random weights."""
         raise MisuseError(

@@ -230,7 +230,7 @@ class TrainedNetwork(Network):
         return features.to(x.dtype)
 
     def randomised(self, generator: torch.Generator) -> Self:
-        return self.with_weights(placed(init_params(self.spec, generator), self.device))
+        return replace(self, params=placed(init_params(self.spec, generator), self.device), statistics=None, extras={})
 
     def starting_weights(self) -> Params:
         return self.params
