@@ -16,7 +16,7 @@ from torch import Tensor
 from fscl.continual.learner import ContinualLearner
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
-from fscl.evaluation.asking import Prediction, ask
+from fscl.evaluation.asking import Asker, Prediction, ask
 from fscl.evaluation.contamination import SeenBefore, seen_before
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
@@ -32,7 +32,8 @@ class StreamResult:
         restricted: as top1, but with the scores of the task's own classes alone.
         confusion: after the last task, how many images of label i (row) were called j (column).
         diagnostics: for each task, what the learner says of how it went.
-        learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it.
+        learn_seconds, predict_seconds: for each task, to learn it, and to answer all queries after it; what was computed
+            of a query before counts as it took then.
         probes: for each probe by name, the accuracy of each of its problems after so many tasks.
         probe_seconds: what probing took in all.
         before: for each task, the accuracy on it just before it was learned; None where it brings new classes.
@@ -112,7 +113,7 @@ def evaluate_stream(
     answers: list[list[int]] = []
     multiply_adds: list[int | None] = []
     probed: dict[str, dict[int, list[float]]] = {name: {} for name in probes or {}}
-    probe_seconds = _probe(learner, probes or {}, 0, probed)
+    probe_seconds, asker = _probe(learner, probes or {}, 0, probed), Asker(learner, prediction)
     if on_learned is not None:
         on_learned(0, learner)
     for number in range(n_tasks):
@@ -132,7 +133,7 @@ def evaluate_stream(
         diagnostics.append(learner.diagnostics())
         so_far = [(stream.tasks[each].classes, stream.tasks[each].query) for each in range(number + 1)]
         queries = {images: stream.task(pool, each).query for each, images in enumerate(so_far)}  # each image once
-        known_scores = ask(learner, queries, prediction, seed=number)
+        known_scores = asker.scores(queries, seed=number)
         for earlier, images in enumerate(so_far):
             query, scores = queries[images], known_scores[images]
             top1[number, earlier] = top_k_accuracy(scores, query.labels, 1)
@@ -143,7 +144,7 @@ def evaluate_stream(
                 np.add.at(confusion, (query.labels[once].numpy(), answer[once].numpy()), 1)
                 answers.append(answer.tolist())
         learn_seconds.append(learned - begin)
-        predict_seconds.append(time.perf_counter() - learned)
+        predict_seconds.append(asker.seconds)
         probe_seconds += _probe(learner, probes or {}, number + 1, probed)
         if on_learned is not None:
             on_learned(number + 1, learner)

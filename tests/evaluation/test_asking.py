@@ -6,7 +6,7 @@ import torch
 from fscl.continual.learner import ContinualLearner
 from fscl.continual.registry import make_learner
 from fscl.data.pool import Examples
-from fscl.evaluation.asking import TOGETHER, Prediction, ask
+from fscl.evaluation.asking import TOGETHER, Asker, Prediction, ask
 from fscl.nets.trained import NetworkSpec, init_network
 from fscl.rng import generator
 from fscl.testing import noise_pool
@@ -74,3 +74,34 @@ def test_mixed_batches_are_drawn_over_all_tasks_and_answers_keep_their_places(mo
     assert sum(sizes) == 216
     assert max(sizes) <= TOGETHER
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("method", ["prototypes", "replay"])
+def test_asking_again_gives_the_answers_of_what_was_learned_since(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, asked, seen = learned(method, "group"), queries(), []
+    features = type(learner).features
+    monkeypatch.setattr(
+        type(learner), "features", lambda self, images: seen.append(len(images)) or features(self, images)
+    )
+    asker = Asker(learner, "inductive")
+    first = asker.scores(asked, seed=0)
+    learner.learn_task(Examples(POOL.of_class(0)[3:9].flip(2), torch.full((6,), 8)))
+    again, expected = asker.scores(asked, seed=1), ask(learner, asked, "inductive", seed=1)
+    for name in asked:
+        assert again[name].shape[1] == 9
+        assert first[name].shape[1] == 8
+        assert torch.equal(again[name], expected[name])
+    by_ask = [135, 81]
+    assert seen == ([135, 81] if method == "prototypes" else [135, 81, 135, 81]) + by_ask
+
+
+def test_seconds_count_features_that_were_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, asked = learned("prototypes", "group"), queries()
+    clock = iter(range(100))
+    monkeypatch.setattr("fscl.evaluation.asking.time.perf_counter", lambda: float(next(clock)))
+    asker = Asker(learner, "inductive")
+    asker.scores(asked, seed=0)
+    fresh = asker.seconds
+    asker.scores(asked, seed=0)
+    assert fresh == 5  # from the first look at the clock to the last, which are two for each query between
+    assert asker.seconds == 1 + 2  # of this time, and of each query then
