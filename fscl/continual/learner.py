@@ -230,6 +230,10 @@ class ContinualLearner(ABC):
         """
         return None
 
+    def check_stream(self, stream: StreamSpec) -> None:
+        """Refuse a stream that it could not learn to the end, before anything is learned."""
+        return
+
     def work(self, stream: StreamSpec, number: int) -> float:
         """About how many images pass through the network to learn and test one task; a backward pass counts as two."""
         queries = sum(stream.task_sizes[: number + 1]) * stream.n_query

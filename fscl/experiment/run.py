@@ -91,6 +91,8 @@ def _prepare(config: Config, record: RunRecord, reporter: Reporter) -> Order:
         refuse_other_base_side(config, origin)
     check_pretrained(config, network, reporter)
     refuse_leak(config, origin, pool, splits.known)
+    for name in config.run.methods:  # a base or a stream that one of them cannot use is refused before anything is written
+        make_learner(name, network, settings=config.settings_of(name)).check_stream(config.stream)
     record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
     network.save(record.network_path, origin)
     for number, stream in enumerate(streams):
