@@ -109,6 +109,11 @@ def save_tensors(
     path: Path, kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None
 ) -> None:
     """Write named tensors, wherever they are, and a JSON value `details` as one safetensors file."""
+    write_bytes(path, tensor_bytes(kind, tensors, details))
+
+
+def tensor_bytes(kind: str, tensors: Mapping[str, Tensor], details: Mapping[str, Any] | None = None) -> bytes:
+    """What `save_tensors` would write."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {
         "kind": kind,
@@ -117,7 +122,7 @@ def save_tensors(
         "details": details or {},
     }
     # one entry, because safetensors writes several in no fixed order and equal content shall be equal bytes
-    write_bytes(path, safetensors_save(plain, metadata={HEADER: canonical_json(header)}))
+    return safetensors_save(plain, metadata={HEADER: canonical_json(header)})
 
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

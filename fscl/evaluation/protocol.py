@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 
 from fscl.continual.learner import ContinualLearner
-from fscl.data.pool import ClassPool
+from fscl.data.pool import ClassPool, Examples
 from fscl.data.stream import Stream
 from fscl.evaluation.asking import Asker, Prediction, ask
 from fscl.evaluation.contamination import SeenBefore, seen_before
+from fscl.evaluation.course import Course
 from fscl.evaluation.metrics import Matrix
 from fscl.evaluation.probe import Probe
 from fscl.nets.work import counted_work
+
+Asked = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
+"""Classes, and the positions of their images that are asked for."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def evaluate_stream(
     *,
     probes: Mapping[str, Probe] | None = None,
     prediction: Prediction = "inductive",
-    on_task: Callable[[int], None] | None = None,
+    begun: Course | None = None,
+    on_task: Callable[[Course], None] | None = None,
     on_learned: Callable[[int, ContinualLearner], None] | None = None,
 ) -> StreamResult:
     """Learn every task of `stream` in turn; after each, score the queries of all tasks so far.
@@ -97,85 +102,105 @@ def evaluate_stream(
     Args:
         probes: by name, what to probe the learner with along the way; see probe.py.
         prediction: whether test images are answered each alone, or together (asking.py).
-        on_task: called with the number of tasks done.
+        begun: what was measured by a learner that is at the same point as this one (course.py); the rest follows.
+        on_task: called after each task with what was measured so far.
         on_learned: called with the number of tasks learned, from 0 on, and the learner, which it must not change.
     """
     warning = seen_before(learner.starting_point(), pool.name)
     if warning is not None:
         warnings.warn(warning, SeenBefore, stacklevel=2)
-    n_tasks = len(stream)
-    top1, top5, restricted = (np.full((n_tasks, n_tasks), np.nan) for _ in range(3))
-    n_labels = stream.spec.n_labels
-    confusion = np.zeros((n_labels, n_labels))
-    diagnostics, learn_seconds, predict_seconds = [], [], []
-    seen: set[str] = set()
-    before: list[float | None] = []
-    answers: list[list[int]] = []
-    multiply_adds: list[int | None] = []
-    probed: dict[str, dict[int, list[float]]] = {name: {} for name in probes or {}}
-    probe_seconds, asker = _probe(learner, probes or {}, 0, probed), Asker(learner, prediction)
-    if on_learned is not None:
-        on_learned(0, learner)
-    for number in range(n_tasks):
-        task = stream.task(pool, number)
-        known = seen.issuperset(stream.tasks[number].classes)
-        seen.update(stream.tasks[number].classes)
-        before.append(
-            top_k_accuracy(ask(learner, {0: task.query}, prediction, seed=number)[0], task.query.labels, 1)
-            if known
-            else None
-        )
-        begin = time.perf_counter()
-        with counted_work() as work:
-            learner.learn_task(task.support)
-        learned = time.perf_counter()
-        multiply_adds.append(work.multiply_adds)
-        diagnostics.append(learner.diagnostics())
-        so_far = [(stream.tasks[each].classes, stream.tasks[each].query) for each in range(number + 1)]
-        queries = {images: stream.task(pool, each).query for each, images in enumerate(so_far)}  # each image once
-        known_scores = asker.scores(queries, seed=number)
-        for earlier, images in enumerate(so_far):
-            query, scores = queries[images], known_scores[images]
-            top1[number, earlier] = top_k_accuracy(scores, query.labels, 1)
-            top5[number, earlier] = top_k_accuracy(scores, query.labels, 5)
-            restricted[number, earlier] = restricted_accuracy(scores, query.labels)
-            if number == n_tasks - 1:
-                answer, once = scores.argmax(1), stream.first_asked(earlier)  # each image counts once
-                np.add.at(confusion, (query.labels[once].numpy(), answer[once].numpy()), 1)
-                answers.append(answer.tolist())
-        learn_seconds.append(learned - begin)
-        predict_seconds.append(asker.seconds)
-        probe_seconds += _probe(learner, probes or {}, number + 1, probed)
+    course, asker = begun or Course(), Asker(learner, prediction)
+    probes = probes or {}
+    if course.n_done == 0:
+        _probe(learner, probes, course)
+        if on_learned is not None:
+            on_learned(0, learner)
+    scores: dict[Asked, Tensor] = {}
+    for number in range(course.n_done, len(stream)):
+        scores = _learn_and_ask(learner, asker, stream, pool, course, prediction)
+        _probe(learner, probes, course)
         if on_learned is not None:
             on_learned(number + 1, learner)
         if on_task is not None:
-            on_task(number + 1)
+            on_task(course)
+    if not scores:  # all was done before
+        scores = asker.scores(_queries(stream, pool, len(stream) - 1), seed=len(stream) - 1)
+    confusion, answers = _mistaken(stream, pool, scores)
     return StreamResult(
-        top1=top1,
-        top5=top5,
-        restricted=restricted,
+        top1=matrix_from_rows(course.top1),
+        top5=matrix_from_rows(course.top5),
+        restricted=matrix_from_rows(course.restricted),
         confusion=confusion,
-        diagnostics=diagnostics,
-        learn_seconds=learn_seconds,
-        predict_seconds=predict_seconds,
-        probes=probed,
-        probe_seconds=probe_seconds,
-        before=before,
+        diagnostics=course.diagnostics,
+        learn_seconds=course.learn_seconds,
+        predict_seconds=course.predict_seconds,
+        probes=course.probes,
+        probe_seconds=course.probe_seconds,
+        before=course.before,
         answers=answers,
-        multiply_adds=multiply_adds,
+        multiply_adds=course.multiply_adds,
         stored_bytes=learner.stored_bytes(),
     )
 
 
-def _probe(
-    learner: ContinualLearner, probes: Mapping[str, Probe], n_tasks: int, probed: dict[str, dict[int, list[float]]]
-) -> float:
-    """Probe the learner where its time has come, write the accuracies to `probed`, and say how long it took."""
+def _learn_and_ask(
+    learner: ContinualLearner, asker: Asker, stream: Stream, pool: ClassPool, course: Course, prediction: Prediction
+) -> dict[Asked, Tensor]:
+    """Learn the next task, ask for all tasks so far, and note both; the scores of the queries."""
+    number = course.n_done
+    task = stream.task(pool, number)
+    seen = {name for earlier in stream.tasks[:number] for name in earlier.classes}
+    if seen.issuperset(stream.tasks[number].classes):
+        known = ask(learner, {0: task.query}, prediction, seed=number)[0]
+        course.before.append(top_k_accuracy(known, task.query.labels, 1))
+    else:
+        course.before.append(None)
+    begin = time.perf_counter()
+    with counted_work() as work:
+        learner.learn_task(task.support)
+    course.learn_seconds.append(time.perf_counter() - begin)
+    course.multiply_adds.append(work.multiply_adds)
+    course.diagnostics.append(learner.diagnostics())
+    queries = _queries(stream, pool, number)
+    scores = asker.scores(queries, seed=number)
+    course.predict_seconds.append(asker.seconds)
+    asked = [_asked(stream, each) for each in range(number + 1)]
+    course.top1.append([top_k_accuracy(scores[key], queries[key].labels, 1) for key in asked])
+    course.top5.append([top_k_accuracy(scores[key], queries[key].labels, 5) for key in asked])
+    course.restricted.append([restricted_accuracy(scores[key], queries[key].labels) for key in asked])
+    return scores
+
+
+def _asked(stream: Stream, number: int) -> Asked:
+    """What names the queries of a task: when classes return, so do their queries, and are asked once."""
+    return stream.tasks[number].classes, stream.tasks[number].query
+
+
+def _queries(stream: Stream, pool: ClassPool, number: int) -> dict[Asked, Examples]:
+    """The queries of all tasks up to one, each once."""
+    return {_asked(stream, each): stream.task(pool, each).query for each in range(number + 1)}
+
+
+def _mistaken(stream: Stream, pool: ClassPool, scores: Mapping[Asked, Tensor]) -> tuple[Matrix, list[list[int]]]:
+    """After the last task: how often each label was called which, and the answer to each query of each task."""
+    confusion = np.zeros((stream.spec.n_labels, stream.spec.n_labels))
+    answers = []
+    for number in range(len(stream)):
+        labels = stream.task(pool, number).query.labels
+        answer, once = scores[_asked(stream, number)].argmax(1), stream.first_asked(number)  # each image counts once
+        np.add.at(confusion, (labels[once].numpy(), answer[once].numpy()), 1)
+        answers.append(answer.tolist())
+    return confusion, answers
+
+
+def _probe(learner: ContinualLearner, probes: Mapping[str, Probe], course: Course) -> None:
+    """Probe the learner where its time has come, and note the accuracies and how long it took."""
     begin = time.perf_counter()
     for name, probe in probes.items():
-        if n_tasks in probe.spec.after:
-            probed[name][n_tasks] = probe.of(learner)
-    return time.perf_counter() - begin
+        found = course.probes.setdefault(name, {})
+        if course.n_done in probe.spec.after:
+            found[course.n_done] = probe.of(learner)
+    course.probe_seconds += time.perf_counter() - begin
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int) -> float:

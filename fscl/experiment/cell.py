@@ -3,10 +3,12 @@
 Nothing is written here: what a cell leaves besides numbers comes back as bytes, and the driver of the run writes it.
 """
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -17,6 +19,7 @@ from fscl.data.pool import ClassPool, Examples, Splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
 from fscl.errors import DataError, RunError
+from fscl.evaluation.course import Course, course_bytes, resume
 from fscl.evaluation.findings import finding_bytes
 from fscl.evaluation.observer import Observer
 from fscl.evaluation.probe import Probe, make_probe
@@ -24,7 +27,7 @@ from fscl.evaluation.protocol import evaluate_stream
 from fscl.experiment.config import Config
 from fscl.experiment.confused import CONFUSIONS, confusions_json, worst_confusions
 from fscl.experiment.observers import observers_of
-from fscl.experiment.plan import Cell, Finished, Order
+from fscl.experiment.plan import Cell, Finished, Order, Tick
 from fscl.experiment.record import OBSERVED
 from fscl.experiment.versions import that_must_not_mix, versions
 from fscl.nets.network import Network
@@ -35,16 +38,20 @@ from fscl.rng import child_seed
 BASE_NAME = Path("base.safetensors")  # what errors call the bytes of the base
 
 
-def compute(order: Order, cell: Cell, on_task: Callable[[int], None] | None = None) -> Finished:
+def compute(
+    order: Order, cell: Cell, on_task: Callable[[Tick], None] | None = None, begun: bytes | None = None
+) -> Finished:
     """Learn and evaluate one cell.
 
     Args:
-        on_task: called with the number of tasks done.
+        on_task: called after each task.
+        begun: what a `Tick` of the same cell brought, to go on from; damaged bytes are passed over.
     """
     configure_process()
     material, stream = _material(order), order.streams[cell.sequence]
     learner = _make_learner(order.config, cell, material.network)
     observers = _observers(order.config, cell, stream, material.pool)
+    saver = _Saver(order.save_every, learner, f"{cell} of stream {stream.content_hash}", on_task)
 
     def look(n_tasks: int, learner: ContinualLearner) -> None:
         for observer in observers.values():
@@ -57,7 +64,9 @@ def compute(order: Order, cell: Cell, on_task: Callable[[int], None] | None = No
         material.pool_on_device,
         probes=_probes(order, cell.sequence),
         prediction=order.config.run.prediction,
-        on_task=on_task,
+        # what observers have seen so far is in no file, so a cell that is observed begins again
+        begun=None if begun is None or observers else resume(begun, learner, saver.what),
+        on_task=partial(saver.task_done, is_saved=not observers),
         on_learned=look,
     )
     cost = {**outcome.cost(), "peak_memory_bytes": peak_memory()}
@@ -69,6 +78,25 @@ def compute(order: Order, cell: Cell, on_task: Callable[[int], None] | None = No
         if found is not None:
             files[f"{OBSERVED}/{name}.json"] = finding_bytes(found)
     return Finished(outcome.result(), cost, files)
+
+
+@dataclass
+class _Saver:
+    """Tells after each task how far a cell is, and now and then what it could go on from."""
+
+    every: float
+    learner: ContinualLearner
+    what: str
+    tell: Callable[[Tick], None] | None
+    last: float = field(default_factory=time.monotonic)
+
+    def task_done(self, course: Course, *, is_saved: bool) -> None:
+        if self.tell is None:
+            return
+        begun = None
+        if is_saved and time.monotonic() - self.last >= self.every:
+            begun, self.last = course_bytes(course, self.learner, self.what), time.monotonic()
+        self.tell(Tick(course.n_done, fmean(course.top1[-1]), begun))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ class Order:
         data_hash: the content hash of the pool that the streams are drawn from. Who computes a cell loads the data itself.
         base_data_hash: that of the training classes of the base, where they are of another data set.
         versions: what makes the results, the level of the processor (`cpu`) among it.
+        save_every: after how many seconds at the soonest a cell tells what it could go on from, if it were killed.
     """
 
     config: Config
@@ -40,6 +41,22 @@ class Order:
     data_hash: str
     base_data_hash: str | None
     versions: Mapping[str, str]
+    save_every: float = 60.0
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A task of a cell is done.
+
+    Attributes:
+        n_done: how many are.
+        accuracy: of the last answers, on all tasks so far.
+        begun: what the cell could go on from, as the bytes of a file; None where nobody has to write anything yet.
+    """
+
+    n_done: int
+    accuracy: float
+    begun: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

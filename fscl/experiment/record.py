@@ -6,6 +6,7 @@ streams/000.json …   the sequences of tasks
 cells.jsonl          one line for each finished cell (method × sequence), appended as it finishes: result and cost
 files/METHOD-000/    what each cell leaves besides: confusions.json (which classes were taken for which most often, with some
                      of the images), pictures of its method, and in observed/ what observers saw
+unfinished/          what cells that were computed in part go on from; gone when they are finished
 observed/NAME.json   what an observer saw of the training of the base
 results.json         at the end: the results alone, in the order of the plan; equal bits for equal runs
 """
@@ -85,6 +86,15 @@ class RunRecord:
         place = f"{cell.method}-{cell.sequence:03d}/{name}"
         return self.folder / "files" / place.replace(":", "+")  # of references; no file has a colon everywhere
 
+    def unfinished_path(self, cell: Cell) -> Path:
+        """What a cell that was computed in part goes on from."""
+        return self.folder / "unfinished" / f"{cell.method}-{cell.sequence:03d}.safetensors".replace(":", "+")
+
+    def unfinished(self, cell: Cell) -> bytes | None:
+        """The bytes of that, if there are any; who goes on from them checks them."""
+        path = self.unfinished_path(cell)
+        return path.read_bytes() if path.exists() else None
+
     def observed_path(self, observer: str) -> Path:
         """What an observer saw of the training of the base."""
         return self.folder / OBSERVED / f"{observer.replace(':', '+')}.json"
@@ -141,6 +151,7 @@ class RunRecord:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        self.unfinished_path(cell).unlink(missing_ok=True)
 
     def cells(self) -> dict[Cell, dict[str, Any]]:
         """The finished cells. A last line that is not whole is passed over, so that its cell runs again."""

@@ -27,7 +27,7 @@ from fscl.experiment.cell import BASE_NAME
 from fscl.experiment.config import Config
 from fscl.experiment.executors import find_executor
 from fscl.experiment.executors.executor import Executor
-from fscl.experiment.plan import Cell, Finished, Order, plan_cells, sample_streams
+from fscl.experiment.plan import Cell, Finished, Order, Tick, plan_cells, sample_streams
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import RunRecord
@@ -36,7 +36,9 @@ from fscl.experiment.watch import observe_meta_training
 from fscl.nets.network import Network
 from fscl.nets.sources import load_network, network_from_bytes
 from fscl.process import configure_process
-from fscl.storage import digest, tensor_digest
+from fscl.storage import digest, tensor_digest, write_bytes
+
+SAVE_EVERY = 60.0  # seconds of work that a kill may cost a cell, or a task if that takes longer
 
 
 def run_experiment(
@@ -91,7 +93,9 @@ def _prepare(config: Config, record: RunRecord, reporter: Reporter) -> Order:
         refuse_other_base_side(config, origin)
     check_pretrained(config, network, reporter)
     refuse_leak(config, origin, pool, splits.known)
-    for name in config.run.methods:  # a base or a stream that one of them cannot use is refused before anything is written
+    for (
+        name
+    ) in config.run.methods:  # a base or a stream that one of them cannot use is refused before anything is written
         make_learner(name, network, settings=config.settings_of(name)).check_stream(config.stream)
     record.begin({**_about(config, pool, network, origin, streams), **_trained_on(config, base_side)})
     network.save(record.network_path, origin)
@@ -105,6 +109,7 @@ def _prepare(config: Config, record: RunRecord, reporter: Reporter) -> Order:
         data_hash=pool.content_hash,
         base_data_hash=None if config.base_data is None else base_side.train.content_hash,
         versions=versions(config.device),
+        save_every=SAVE_EVERY,
     )
 
 
@@ -139,8 +144,14 @@ def _execute(
     failures: list[FsclError] = []
     with reporter.stage(f"Learning {len(cells)} streams, {workers} at a time") as stage:
         progress = _Progress(order, cells, stage)
+
+        def task_done(cell: Cell, tick: Tick) -> None:
+            if tick.begun is not None:
+                write_bytes(record.unfinished_path(cell), tick.begun)
+            progress.update(cell, tick)
+
         try:
-            with closing(executor.compute(order, cells, workers, progress.update)) as outcomes:
+            with closing(executor.compute(order, cells, workers, task_done, record.unfinished)) as outcomes:
                 for cell, outcome in outcomes:
                     if isinstance(outcome, Finished):
                         record.append(cell, outcome)
@@ -170,9 +181,10 @@ class _Progress:
         self._n_tasks = n_tasks * len(cells)
         self._stage = stage
 
-    def update(self, cell: Cell, n_done: int) -> None:
+    def update(self, cell: Cell, tick: Tick) -> None:
         """Note that so many tasks of a cell are done."""
         work = self._work[cell.method]
-        self._done += work[n_done] - work[self._n_done[cell]]  # less than 0 when a cell begins again
-        self._n_done[cell] = n_done
-        self._stage.update(self._done, self._total, f"{sum(self._n_done.values())}/{self._n_tasks} tasks")
+        self._done += work[tick.n_done] - work[self._n_done[cell]]  # less than 0 when a cell begins again
+        self._n_done[cell] = tick.n_done
+        last = f"{cell.method} {100 * tick.accuracy:.1f} % after {tick.n_done}"
+        self._stage.update(self._done, self._total, f"{sum(self._n_done.values())}/{self._n_tasks} tasks; {last}")

@@ -116,7 +116,7 @@ def test_observers_see_the_learner_before_the_first_task_and_after_each(small_po
         learner,
         stream,
         small_pool,
-        on_task=told.append,
+        on_task=lambda course: told.append(course.n_done),
         on_learned=lambda n_tasks, observed: seen.append((n_tasks, observed is learner, len(learner.learned))),
     )
     assert seen == [(0, True, 0), (1, True, 1), (2, True, 2), (3, True, 3)]

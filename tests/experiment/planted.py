@@ -15,14 +15,14 @@ import fscl.experiment.executors.executor as executor
 
 compute, notes = executor.compute, Path({notes!r})
 
-def dies_in_the_middle(order, cell, on_task):
-    def after_task(n_done):
-        on_task(n_done)
+def dies_in_the_middle(order, cell, on_task, begun):
+    def after_task(tick):
+        on_task(tick)
         name = f"{{cell.method}}-{{cell.sequence}}"
         if name in {cells!r} and len(list(notes.glob(name + ".*"))) < {times}:
             (notes / f"{{name}}.{{os.getpid()}}").touch()
             os.kill(os.getpid(), SIGKILL)
-    return compute(order, cell, after_task)
+    return compute(order, cell, after_task, begun)
 
 executor.compute = dies_in_the_middle
 """
@@ -34,10 +34,10 @@ import fscl.experiment.executors.executor as executor
 
 compute = executor.compute
 
-def noted(order, cell, on_task):
+def noted(order, cell, on_task, begun):
     os.write(log, b"a cell began\\n")
     {then}
-    return compute(order, cell, on_task)
+    return compute(order, cell, on_task, begun)
 
 executor.compute = noted
 """

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,7 @@ from fscl.errors import DataError, RunError, StorageError
 from fscl.evaluation.probe import Probe, make_probe
 from fscl.experiment.cell import compute
 from fscl.experiment.config import Config
-from fscl.experiment.plan import Cell, Finished, Order, sample_streams
+from fscl.experiment.plan import Cell, Finished, Order, Tick, sample_streams
 from fscl.experiment.record import RunRecord
 from fscl.experiment.versions import versions
 from fscl.nets.trained import NetworkSpec, init_network
@@ -68,9 +69,11 @@ def test_an_order_knows_nothing_of_the_run_directory(order: Order):
 
 
 def test_every_task_is_told(order: Order):
-    told: list[int] = []
-    compute(order, Cell("prototypes", 0), told.append)
-    assert told == [1, 2, 3]
+    told: list[Tick] = []
+    finished = compute(order, Cell("prototypes", 0), told.append)
+    assert [tick.n_done for tick in told] == [1, 2, 3]
+    assert [tick.accuracy for tick in told] == pytest.approx([np.mean(row) for row in finished.result["top1"]])
+    assert all(tick.begun is None for tick in told)  # it took less than `save_every`
 
 
 def test_the_data_are_loaded_once_for_all_cells_of_an_order(order: Order, monkeypatch: pytest.MonkeyPatch):

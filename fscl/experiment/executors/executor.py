@@ -8,12 +8,14 @@ from fscl.errors import FsclError
 from fscl.evaluation.contamination import SeenBefore
 from fscl.experiment.cell import compute
 from fscl.experiment.config import Config
-from fscl.experiment.plan import Cell, Finished, Order
+from fscl.experiment.plan import Cell, Finished, Order, Tick
 
 Outcome = Finished | FsclError
 """What a cell gives, or why it failed; the other cells are none the worse for it."""
-OnTick = Callable[[Cell, int], None]
-"""Called with a cell and how many of its tasks are done. A cell that is computed again begins at 1 again."""
+OnTick = Callable[[Cell, Tick], None]
+"""Called when a task of a cell is done. A cell that is computed again may begin at 1 again."""
+Begun = Callable[[Cell], bytes | None]
+"""What a cell that was computed in part goes on from (`Tick.begun`); asked for when the cell is about to be computed."""
 
 
 class Executor(Protocol):
@@ -23,16 +25,16 @@ class Executor(Protocol):
         """How many cells to compute at a time: what was asked, if it can be, or else a default."""
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, as they finish, in any order. Closing the generator stops what is under way."""
 
 
-def attempt(order: Order, cell: Cell, on_task: Callable[[int], None]) -> Outcome:
+def attempt(order: Order, cell: Cell, on_task: Callable[[Tick], None], begun: bytes | None) -> Outcome:
     """Compute a cell; an expected error is its outcome. Every executor calls this, in the process that computes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SeenBefore)  # the driver has said it
         try:
-            return compute(order, cell, on_task)
+            return compute(order, cell, on_task, begun)
         except FsclError as error:
             return error

@@ -18,7 +18,7 @@ from typing import Any
 
 from fscl.errors import FsclError, RunError
 from fscl.experiment.config import Config
-from fscl.experiment.executors.executor import OnTick, Outcome, attempt
+from fscl.experiment.executors.executor import Begun, OnTick, Outcome, attempt
 from fscl.experiment.plan import Cell, Order
 from fscl.process import configure_process
 
@@ -36,7 +36,7 @@ class LocalProcesses:
         return workers or (usable_cores() if config.device == "cpu" else 1)
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, as they finish."""
         queue = _Queue(cells)
@@ -62,7 +62,7 @@ class LocalProcesses:
                         if cell is not None and value is not None:
                             n_left -= 1
                             yield cell, value
-                queue.assign_to(crew)
+                queue.assign_to(crew, begun)
             for worker in crew:
                 worker.connection.close()  # it then ends by itself
                 worker.process.join(SECONDS_TO_STOP)
@@ -83,7 +83,7 @@ class _Worker:
         self.is_ready = False
         self.cell: Cell | None = None
 
-    def send(self, value: Order | Cell) -> bool:
+    def send(self, value: Order | tuple[Cell, bytes | None]) -> bool:
         """Whether the process was there to receive it; if not, its connection ends, which `receive` tells."""
         try:
             self.connection.send(value)
@@ -131,13 +131,15 @@ class _Queue:
         self.deaths: Counter[Cell] = Counter()
         self.deaths_at_start = 0
 
-    def assign_to(self, crew: Sequence[_Worker]) -> None:
+    def assign_to(self, crew: Sequence[_Worker], begun: Begun) -> None:
         """Give cells to idle workers. A cell on its last try runs alone."""
         for worker in crew:
             busy = [other.cell for other in crew if other.cell is not None]
             if not self.waiting or (busy and any(self._is_last_try(cell) for cell in (*busy, self.waiting[0]))):
                 return
-            if worker.is_ready and worker.cell is None and worker.send(self.waiting[0]):
+            if not worker.is_ready or worker.cell is not None:
+                continue
+            if worker.send((self.waiting[0], begun(self.waiting[0]))):
                 worker.cell = self.waiting.popleft()
 
     def take_back(self, worker: _Worker) -> RunError | None:
@@ -173,8 +175,9 @@ def _serve(connection: "Connection[Any, Any]") -> None:
     connection.send((READY, None))
     try:
         order = _next(connection)
-        while (cell := _next(connection)) is not None:
-            outcome = attempt(order, cell, lambda n_done: connection.send((TICK, n_done)))
+        while (job := _next(connection)) is not None:
+            cell, begun = job
+            outcome = attempt(order, cell, lambda tick: connection.send((TICK, tick)), begun)
             connection.send((OUTCOME, outcome if not isinstance(outcome, Exception) else _picklable(outcome)))
     except Exception as error:  # whatever it is, the driver must hear of it
         error.add_note(f"In a worker process:\n{traceback.format_exc()}")
