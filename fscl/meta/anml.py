@@ -80,7 +80,7 @@ class Anml(Oml):
             feature = self.scaled(network.features(x[turn : turn + 1], weights))
             loss = cross_entropy(linear(head, feature), labels[turn : turn + 1])
             moved = [*(weights[name] for name in body), *head.values()]
-            grads = torch.autograd.grad(loss, moved, create_graph=not self.first_order, retain_graph=True)
+            grads = torch.autograd.grad(loss, moved, create_graph=not self.first_order)
             of_body, of_head = grads[: len(body)], grads[len(body) :]
             steps = zip(body, of_body, strict=True)
             weights = weights | {name: weights[name] - body_rate * grad for name, grad in steps}

@@ -43,5 +43,5 @@ class Gated4(Backbone):
 
     def pool(self, x: Tensor) -> Tensor:
         body, gate = x.split(self.widths, 1)
-        opening = torch.sigmoid(self.opening(gate.flatten(1)))
-        return body.flatten(1) * opening
+        gated: Tensor = body.flatten(1) * torch.sigmoid(self.opening(gate.flatten(1)))
+        return gated

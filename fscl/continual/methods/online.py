@@ -112,7 +112,8 @@ class Online(FrozenFeatures):
         self._n_classes = int(state.details["n_classes"])
 
     def _scaled(self, features: Tensor) -> Tensor:
-        return normalize(features) if self.unit else features
+        own = features.to(self.head["weight"])
+        return normalize(own) if self.unit else own
 
     def _with_rows(self, head: Params, n_rows: int) -> Params:
         """A head with at least so many rows; each new one is drawn for itself, so that it is the same whenever it comes."""
