@@ -168,6 +168,13 @@ def test_rate_and_length_are_those_of_the_base_unless_set():
     assert (without.rate, without.unit) == (RATE, True)
 
 
+def test_of_unit_length_scores_do_not_know_how_long_a_feature_was():
+    features, labels = clustered(3, 2, 4)
+    learner = on_rows(4, unit=True)
+    learner.learn_features(features, labels)
+    torch.testing.assert_close(learner.scores(7 * features), learner.scores(features))
+
+
 def test_of_unit_length_the_newest_class_wins_on_its_own_image_however_short_its_feature():
     features = torch.tensor([[10.0, 1.0], [1.0, 0.5]])
     answers = []
