@@ -5,7 +5,7 @@ learner is checkpointed, resumed, validated and spread over processes by the sam
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -81,6 +81,10 @@ class BaseLearner(BaseModel, ABC):
         `network` is what `meta` makes, with frozen statistics where it has BatchNorm.
         """
 
+    def with_learned(self, meta: Params) -> Self:
+        """With the settings that are learned, such as a rate, as `meta` has them; most learners have none."""
+        return self
+
     @property
     def inference(self) -> str:
         """How it predicts, for every table that shows its accuracy; empty if it is inductive, as it should be."""
@@ -100,4 +104,4 @@ class EmbeddingLearner(BaseLearner):
 
     def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
         support, query = network.embed(episode.support.images), network.embed(episode.query.images)
-        return self.feature_scores(support, episode.support.labels, query, episode.n_way)
+        return self.with_learned(meta).feature_scores(support, episode.support.labels, query, episode.n_way)

@@ -195,6 +195,7 @@ def episode_accuracy(
 
     Learners that predict from frozen features embed the pool once, which makes a thousand episodes as cheap as ten.
     """
+    learner = learner.with_learned(meta)
     features = network.embed(pool.images) if isinstance(learner, EmbeddingLearner) else None
     if features is not None and mirrored:
         features = (features + network.embed(pool.images.flip(3))) / 2

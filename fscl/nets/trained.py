@@ -18,6 +18,7 @@ from fscl.errors import DataError, MisuseError, StorageError
 from fscl.nets.backbone import Backbone
 from fscl.nets.conv4 import Conv4
 from fscl.nets.fast.patches import Patches, cut
+from fscl.nets.gated import Gated4
 from fscl.nets.network import Featurer, Network, Trunk, grouped, named, with_prefix
 from fscl.nets.norm import BatchNorm, NormName, Statistics
 from fscl.nets.params import Params, in_layout, placed
@@ -26,9 +27,10 @@ from fscl.nets.resnet12 import ResNet12
 from fscl.nets.work import current_work
 from fscl.storage import load_tensors, save_tensors
 
-BackboneName = Literal["conv4", "resnet12", "resnet18"]
-BACKBONES: dict[BackboneName, type[Conv4 | ResNet12 | ResNet18]] = {
+BackboneName = Literal["conv4", "gated4", "resnet12", "resnet18"]
+BACKBONES: dict[BackboneName, type[Conv4 | Gated4 | ResNet12 | ResNet18]] = {
     "conv4": Conv4,
+    "gated4": Gated4,
     "resnet12": ResNet12,
     "resnet18": ResNet18,
 }
@@ -74,7 +76,7 @@ class NetworkSpec(BaseModel):
     @property
     def fits_patches(self) -> bool:
         """Whether the first block can be computed by patches (fast/patches.py)."""
-        return self.backbone == "conv4" and self.channels == 1 and self.image_size % 2 == 0
+        return self.backbone in ("conv4", "gated4") and self.channels == 1 and self.image_size % 2 == 0
 
 
 def skeleton(spec: NetworkSpec) -> Backbone:
@@ -312,12 +314,14 @@ def init_network(spec: NetworkSpec, generator: torch.Generator) -> TrainedNetwor
 
 
 def init_params(spec: NetworkSpec, generator: torch.Generator) -> Params:
-    """Random weights: convolutions N(0, 2 / fan-out), norms 1 and 0."""
+    """Random weights: convolutions N(0, 2 / fan-out), linear layers N(0, 1 / fan-in), norms 1 and biases 0."""
     params = {}
     for name, shaped in skeleton(spec).named_parameters():
         tensor = torch.empty(shaped.shape)
         if tensor.ndim == 4:
             nn.init.kaiming_normal_(tensor, mode="fan_out", nonlinearity="relu", generator=generator)
+        elif tensor.ndim == 2:
+            nn.init.kaiming_normal_(tensor, nonlinearity="linear", generator=generator)
         else:
             nn.init.constant_(tensor, 1.0 if name.endswith("weight") else 0.0)
         params[name] = tensor
