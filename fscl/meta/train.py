@@ -195,18 +195,19 @@ def episode_accuracy(
 
     Learners that predict from frozen features embed the pool once, which makes a thousand episodes as cheap as ten.
     """
-    features = network.embed(pool.images) if isinstance(learner, EmbeddingLearner) else None
+    scorer = learner.with_meta(meta) if isinstance(learner, EmbeddingLearner) else None
+    features = network.embed(pool.images) if scorer is not None else None
     if features is not None and mirrored:
         features = (features + network.embed(pool.images.flip(3))) / 2
     shape = {"n_way": n_way, "n_shot": n_shot, "n_query": n_query}
 
     def accuracy(number: int) -> Tensor:
         random = generator(seed, "evaluation-episode", number)
-        if features is not None and isinstance(learner, EmbeddingLearner):
+        if features is not None and scorer is not None:
             drawn = sample_positions(pool, **shape, generator=random)
             labels = torch.arange(n_way, device=network.device)
             support, query = features[drawn.support.flatten()], features[drawn.query.flatten()]
-            scores = learner.feature_scores(support, labels.repeat_interleave(n_shot), query, n_way)
+            scores = scorer.feature_scores(support, labels.repeat_interleave(n_shot), query, n_way)
             asked = labels.repeat_interleave(n_query)
         else:
             episode = sample_episode(pool, **shape, generator=random).to(network.device)
