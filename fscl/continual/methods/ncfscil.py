@@ -157,13 +157,14 @@ def project(params: Params, rows: Tensor) -> Tensor:
 
 def alignment_loss(projected: Tensor, targets: Tensor) -> Tensor:
     """10 · ½ (m·f̂ − 1)², the mean over rows; nothing where all point to their vertices."""
-    misses = (normalize(projected) * targets).sum(1) - 1
-    return WEIGHT / 2 * misses.square().mean()
+    cosines: Tensor = (normalize(projected) * targets).sum(1)
+    return WEIGHT / 2 * (cosines - 1).square().mean()
 
 
 def unit_rows(features: Tensor) -> Tensor:
     """Rows of length √d."""
-    return normalize(features) * features.shape[1] ** 0.5
+    rows: Tensor = normalize(features) * features.shape[1] ** 0.5
+    return rows
 
 
 METHODS = (
