@@ -94,3 +94,8 @@ def class_sums(features: Tensor, labels: Tensor, n_classes: int) -> tuple[Tensor
     """Sums (n_classes, n_features) and counts (n_classes,) of features by label; their ratio is the class means."""
     sums = features.new_zeros(n_classes, features.shape[1]).index_add(0, labels, features)
     return sums, torch.bincount(labels, minlength=n_classes)
+
+
+def signed_root(features: Tensor) -> Tensor:
+    """Square roots, with the sign kept: features after a rectifier are skewed, and their roots are less so."""
+    return features.sign() * features.abs().sqrt()

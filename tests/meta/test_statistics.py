@@ -40,7 +40,7 @@ def test_a_base_goes_through_a_file_with_its_extras(tmp_path: Path):
     network = small_base("batch")
     network.save(tmp_path / "network.safetensors")
     again, _ = TrainedNetwork.load(tmp_path / "network.safetensors")
-    assert carried(again.extras) == "between, class_means, mean, within"
+    assert carried(again.extras) == "between, class_means, mean, root_within, within"
     assert all(torch.equal(tensor, network.extras[name]) for name, tensor in again.extras.items())
 
 
