@@ -9,6 +9,7 @@ also looked at by the weights before it: how anchors share a shot between them, 
 image is kept. A question is answered with the nearest anchor. `fscl/meta/ida.py` is the same for meta-training.
 
 Departs from the paper:
+- `weight` and `temperature` are those of a small grid that did best on validation classes of Omniglot;
 - it is about one increment of many classes; here every task of a few shots is one;
 - five shots have no query images beside them, so the loss of a task leaves one shot out (objectives.py);
 - squared distances are divided by a temperature, in units of how far the task's shots spread about their class means;
@@ -50,7 +51,7 @@ class Alignment(MovedWeights):
         """
 
         alignment: Literal["discriminant", "features", "none"] = "discriminant"
-        weight: float = Field(default=1.0, ge=0)
+        weight: float = Field(default=10.0, ge=0)
         temperature: float = Field(default=0.3, gt=0)
         base_anchors: bool = False
         steps: int = Field(default=20, ge=0)
