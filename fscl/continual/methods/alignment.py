@@ -76,16 +76,16 @@ class Alignment(MovedWeights):
         x = self.network.to_input(support.images)
         labels = support.labels.to(x.device)
         weights, diagnostics = self._moved(x, labels)
-        features = self.network.embed_inputs(x, {**self.network.params, **weights})
+        features = self.network.embed_inputs(x, weights).to(self.anchors)
 
         n_known, n_classes = self.n_classes, max(self.n_classes, int(labels.max()) + 1)
         sums, counts = class_sums(features, labels, n_classes)
         returned = counts[:n_known]
         anchors = sums / counts.clamp_min(1)[:, None]
-        towards = returned / (
+        share = returned / (
             self.counts + returned
-        )  # 0 for classes that are not here: their anchors stay to the last bit
-        anchors[:n_known] = torch.lerp(self.anchors, anchors[:n_known], towards[:, None].to(anchors))
+        )  # 0 for classes that are not here: these anchors keep their last bit
+        anchors[:n_known] = torch.lerp(self.anchors, anchors[:n_known], share[:, None].to(anchors))
         counts[:n_known] += self.counts
 
         # nothing above changed the learner: a task that fails leaves it as it was
