@@ -91,6 +91,14 @@ def leave_one_out(features: Tensor, labels: Tensor, temperature: float) -> Tenso
     return cross_entropy(scores[asked] / temperature, own[asked])
 
 
+def spread(features: Tensor, labels: Tensor) -> float:
+    """The mean squared distance of features to their class's mean; 1 where there is none."""
+    own = torch.unique(labels, return_inverse=True)[1]
+    sums, counts = class_sums(features, own, int(own.max()) + 1)
+    found = float((features - (sums / counts[:, None])[own]).square().sum(1).mean())
+    return found if found > 0 else 1.0
+
+
 def head_of_means(
     head: Mapping[str, Tensor],
     features: Tensor,

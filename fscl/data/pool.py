@@ -17,6 +17,7 @@ from fscl.errors import DataError, unknown_name
 from fscl.storage import tensor_digest
 
 SplitName = Literal["train", "validation", "test"]
+ClassChoice = Literal["all", "first_half", "second_half"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,6 +195,15 @@ def split_classes(pool: ClassPool, *, train: Sequence[int], validation: Sequence
         validation=pool.subset(validation, f"{pool.name} (validation)"),
         test=pool.subset(test, f"{pool.name} (test)"),
     )
+
+
+def chosen_classes(pool: ClassPool, choice: ClassChoice) -> ClassPool:
+    """All classes of a pool, or one half of them in their order; of an odd number the second half has one more."""
+    if choice == "all":
+        return pool
+    middle = len(pool) // 2
+    half = range(middle) if choice == "first_half" else range(middle, len(pool))
+    return pool.subset(half, f"{pool.name}, {choice.replace('_', ' ')}")
 
 
 def with_rotations(pool: ClassPool) -> ClassPool:

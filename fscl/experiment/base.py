@@ -6,7 +6,7 @@ from typing import Any
 
 from fscl.data.catalogue import load_splits, recorded, share_names
 from fscl.data.dataset import DataSet
-from fscl.data.pool import ClassPool, Splits, with_rotations
+from fscl.data.pool import ClassPool, Splits, chosen_classes, with_rotations
 from fscl.device import find_device
 from fscl.errors import ConfigError, MisuseError
 from fscl.evaluation.contamination import has_seen_classes
@@ -40,7 +40,7 @@ def obtain_base(
         splits: of the base's side, if a base has to be trained.
     """
     if config.base.use is not None:
-        _say_how_to_make(config.base.use)
+        _say_how_to_make(config.base.use, "use")
         network, about = _with_movable_tail(config, *load_base_with_details(config.base.use))
         reporter.say(f"Base: {describe_base(config, network, about)}.")
         return network, about
@@ -63,13 +63,13 @@ def _with_movable_tail(config: Config, network: Network, about: dict[str, Any]) 
     return movable, {**about, "summary": f"{features}, whose {move}"}
 
 
-def _say_how_to_make(use: str) -> None:
+def _say_how_to_make(name: str, key: str) -> None:
     """A base that `fscl train` would have put there, and has not yet."""
-    path = Path(use)
+    path = Path(name)
     if len(path.parts) == 3 and path.parts[0] == "bases" and path.parts[1] in shipped_configs() and not path.exists():
         raise ConfigError(
-            f"the base {use} is not here yet: `fscl train {path.parts[1]}` makes it, in this folder. Or name another file "
-            "with base.use=PATH."
+            f"the base {name} is not here yet: `fscl train {path.parts[1]}` makes it, in this folder. Or name another file "
+            f"with base.{key}=PATH."
         )
 
 
@@ -102,6 +102,7 @@ def train_base(
             f"{config.base_side.name} has no training classes, so no base can be trained on it. Name a base with base.use, "
             "or other data to train one on with base_data.name."
         )
+    splits = replace(splits, train=chosen_classes(splits.train, base.train.classes))
     train = with_rotations(splits.train) if base.train.rotations else splits.train
     channels, size, _ = train.image_shape
     spec = NetworkSpec(**base.network.model_dump(), channels=channels, image_size=size)
@@ -163,6 +164,7 @@ def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, An
     """The network that training starts from, which must not know the classes that the base is chosen or tested on."""
     if config.base.start is None:
         return None, {}
+    _say_how_to_make(config.base.start, "start")
     network, about = load_base_with_details(config.base.start)
     try:
         network.starting_weights()

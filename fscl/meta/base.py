@@ -48,6 +48,10 @@ class BaseLearner(BaseModel, ABC):
         Episodes have `n_way` classes each, drawn from `n_classes`.
         """
 
+    def check_training(self, *, start: Network | None, weight_decay: float) -> None:
+        """Refuse a training that it cannot take part in, before anything is computed: a ConfigError."""
+        return
+
     def started_from(self, meta: Params, network: Network) -> Params:
         """Fresh meta-parameters with the backbone of a trained network; the rest stays as it is."""
         return {name: network.starting_weights().get(name, tensor) for name, tensor in meta.items()}

@@ -42,7 +42,10 @@ class ProtoNet(EmbeddingLearner):
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)
         x = network.to_input(torch.cat([episode.support.images, episode.query.images]))
-        features = network.features(x)
+        return self.features_loss(spec, meta, network.features(x), episode, x)
+
+    def features_loss(self, spec: NetworkSpec, meta: Params, features: Tensor, episode: Episode, x: Tensor) -> Tensor:
+        """The loss of an episode, given the features of its support and query images, of which `x` are the inputs."""
         support, query = features.split([len(episode.support), len(episode.query)])
         labels, asked = episode.support.labels, episode.query.labels
         loss = cross_entropy(prototype_scores(support, labels, query, episode.n_way), asked)

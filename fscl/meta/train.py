@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 from torch import Tensor
 
 from fscl.data.augment import Variation
 from fscl.data.episode import jittered_episode, sample_episode, sample_positions, varied_episode
-from fscl.data.pool import ClassPool
+from fscl.data.pool import ClassChoice, ClassPool
 from fscl.device import autocast as autocasting
 from fscl.errors import ConfigError, Divergence, Interrupted
 from fscl.meta.base import BaseLearner, EmbeddingLearner
@@ -44,6 +51,7 @@ class TrainSpec(BaseModel):
 
     Attributes:
         steps: of the outer optimiser (AdamW), each on `meta_batch` episodes.
+        classes: "all" training classes, or one half of them in their order, for bases that are trained in two parts.
         rotations: every training class turned by 90, 180 and 270 degrees makes three more.
         jitter: how far training images are turned, scaled, sheared and shifted at random; 0 not at all, 1 is ±10° and so on.
         weight_decay: of the optimiser; 0 makes it plain Adam.
@@ -64,6 +72,7 @@ class TrainSpec(BaseModel):
     n_way: int = Field(default=5, ge=2)
     n_shot: int = Field(default=5, ge=1)
     n_query: int = Field(default=15, ge=1)
+    classes: ClassChoice = "all"
     rotations: bool = False
     jitter: float = Field(default=0.0, ge=0, le=2)
     flip: bool = False
@@ -81,6 +90,12 @@ class TrainSpec(BaseModel):
     test_episodes: int = Field(default=600, ge=0)
     test_ways: tuple[Annotated[int, Field(ge=2)], ...] = ()
     test_mirrored: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_usual_classes(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """All classes go without saying, as they did before there was a choice: checkpoints and records stay as they are."""
+        content: dict[str, Any] = serialize(self)
+        return {key: value for key, value in content.items() if (key, value) != ("classes", "all")}
 
     @field_validator("test_episodes")
     @classmethod
@@ -237,6 +252,7 @@ class _Job:
     def check(self) -> None:
         """Refuse what the data or the learner cannot serve, before anything is computed."""
         plan = self.plan
+        self.learner.check_training(start=self.start, weight_decay=plan.weight_decay)
         if self.learner.has_fixed_way and plan.validation_way != plan.n_way:
             raise ConfigError(
                 f"the head of {type(self.learner).__name__} has {plan.n_way} rows (n_way), so validation_way must be as "

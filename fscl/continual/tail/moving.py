@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fscl.continual.objectives import leave_one_out
+from fscl.continual.objectives import leave_one_out, spread
 from fscl.continual.regularisers import ComingTask, Regulariser
 from fscl.continual.tail.codes import Body
 from fscl.continual.tail.settings import TailSettings
-from fscl.nets.params import Params, class_sums, frozen_copy, trainable_copy
+from fscl.nets.params import Params, frozen_copy, trainable_copy
 
 
 class Diverged(Exception):
@@ -62,7 +62,7 @@ def moved(
     if tail is None or not bool(shots.allowed.any()):
         return slow
     first, labels = shots.batch(settings, random)
-    temperature = settings.temperature * _spread(body.features(first, slow), labels)
+    temperature = settings.temperature * spread(body.features(first, slow), labels)
 
     def loss(params: Params, crops: Tensor, own: Tensor) -> Tensor | None:
         features = tail.features(tail.to_input(crops), params, statistics=tail.statistics)
@@ -85,11 +85,3 @@ def moved(
                 tensor.grad += penalty[name]
         optimiser.step()
     return frozen_copy(fast)
-
-
-def _spread(features: Tensor, labels: Tensor) -> float:
-    """The mean squared distance of features to their class's mean; 1 where there is none."""
-    own = torch.unique(labels, return_inverse=True)[1]
-    sums, counts = class_sums(features, own, int(own.max()) + 1)
-    spread = float((features - (sums / counts[:, None])[own]).square().sum(1).mean())
-    return spread if spread > 0 else 1.0
