@@ -14,7 +14,8 @@ so that n_way = 5 + 25 with 5 queries has as many queries of either side. Valida
 Departs from the paper:
 - the linear system is solved by conjugate gradients with the Hessian's closed form; the paper's recurrent back-propagation
   is its Neumann series, which diverges where the Hessian has an eigenvalue above 2 - damping;
-- base rows may be those of class means, on any base that was trained here; the paper's are those of a linear classifier;
+- base rows may be those of class means, on any base that was trained here; the paper's are those of a linear classifier.
+  Features are then centred at the mean of base classes: answers by distance are the same, and cosines tell classes apart;
 - a masked class keeps its share of the attention at a cosine of exactly 0; there its row is 1e-7, and the cosine near 0;
 - the linear fast model alone, not the one with a hidden layer, which is not convex;
 - the search for rows starts from the attractors and goes to the optimum.
@@ -85,18 +86,19 @@ class AttentionAttractor(BaseLearner):
         n_features = TrainedNetwork(spec, backbone).n_features
         attention = init_attention(n_features, hidden=self.hidden, gamma=self.gamma, tau=self.tau, generator=generator)
         base_rows = {"weight": torch.zeros(n_classes, n_features), "bias": torch.zeros(n_classes)}
+        base_rows["centre"] = torch.zeros(n_features)
         return backbone | named(rows=base_rows, **{GROUP: attention})
 
     def started_from(self, meta: Params, network: Network) -> Params:
-        base_rows = self._rows_of(network)
+        base_rows, centre = self._rows_of(network)
         n_classes = len(meta["rows/weight"])
         if len(base_rows) != n_classes:
             raise ConfigError(
                 f"base.start has rows of {len(base_rows)} classes, and there are {n_classes} training classes; each needs "
                 "its row. Train on the classes of the base to start from, with base.train.rotations = false."
             )
-        own = {"rows/weight": base_rows[:, :-1].float(), "rows/bias": base_rows[:, -1].float()}
-        return super().started_from(meta, network) | own | named(statistics=network.statistics)
+        own = {"weight": base_rows[:, :-1].float(), "bias": base_rows[:, -1].float(), "centre": centre}
+        return super().started_from(meta, network) | named(rows=own) | named(statistics=network.statistics)
 
     def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
         statistics, *others = grouped(meta, "statistics", "rows", GROUP)
@@ -108,8 +110,10 @@ class AttentionAttractor(BaseLearner):
         attention, rows = ({n: t.detach() for n, t in group.items()} for group in grouped(meta, GROUP, "rows"))
         if self.attractor == "static":
             attention = {name: attention[name] for name in ("static", "log_gamma")}
-        attention["temperature"] = torch.tensor(self.temperature)
-        return named(**{GROUP: attention}) | (named(rows=rows) if self.rows == "brings" else {})
+        centre = rows.pop("centre")
+        if self.rows == "brings":
+            return named(**{GROUP: attention}, rows=rows)
+        return named(**{GROUP: attention | {"temperature": torch.tensor(self.temperature), "centre": centre}})
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, {name: tensor.detach() for name, tensor in meta.items()})
@@ -118,7 +122,9 @@ class AttentionAttractor(BaseLearner):
         first = torch.arange(len(episode.query), device=shots.device) % each == 0  # class after class
         new = episode.query.labels < n_new
         asked = new | first
-        support, query = network.embed(episode.support.images[shots]), network.embed(episode.query.images[asked])
+        centre = meta["rows/centre"].detach()
+        support = network.embed(episode.support.images[shots]) - centre
+        query = network.embed(episode.query.images[asked]) - centre
         base_rows, weights = self._base_rows(meta), self._weights(meta)
         playing = episode.classes[:n_new]
         labels = episode.support.labels[shots]
@@ -133,10 +139,12 @@ class AttentionAttractor(BaseLearner):
         )
         scores = torch.cat([masked_scores(base_rows, query, playing), with_one(query) @ rows.T], 1)
         own = episode.query.labels[asked]
-        return cross_entropy(scores, torch.where(own < n_new, len(base_rows) + own, episode.classes[own]))
+        loss = cross_entropy(scores, torch.where(own < n_new, len(base_rows) + own, episode.classes[own]))
+        return loss.to(centre.dtype)  # gradients have the type of the weights
 
     def query_scores(self, network: TrainedNetwork, meta: Params, episode: Episode) -> Tensor:
-        support, query = network.embed(episode.support.images), network.embed(episode.query.images)
+        centre = meta["rows/centre"].detach()
+        support, query = (network.embed(part.images) - centre for part in (episode.support, episode.query))
         weights = {name: tensor.detach() for name, tensor in self._weights(meta).items()}
         base_rows = self._base_rows(meta)
         rows = base_rows[:0]
@@ -153,12 +161,14 @@ class AttentionAttractor(BaseLearner):
             )
         return with_one(query) @ rows.T
 
-    def _rows_of(self, network: Network) -> Tensor:
+    def _rows_of(self, network: Network) -> tuple[Tensor, Tensor]:
+        """Base rows, and what is taken from features before: the mean of classes where rows are those of means."""
         what_for = "base.learner.method = 'aan'"
         if self.rows == "means":
-            return mean_rows(network.extra("class_means", what_for), self.temperature)
+            centre = network.extra("mean", what_for)
+            return mean_rows(network.extra("class_means", what_for) - centre, self.temperature), centre
         weight, bias = network.extra("rows/weight", what_for), network.extra("rows/bias", what_for)
-        return torch.cat([weight, bias[:, None]], 1)
+        return torch.cat([weight, bias[:, None]], 1), torch.zeros_like(weight[0])
 
     def _base_rows(self, meta: Params) -> Tensor:
         return torch.cat([meta["rows/weight"], meta["rows/bias"][:, None]], 1).detach().double()

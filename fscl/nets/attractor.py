@@ -26,7 +26,7 @@ Attract = Callable[[Tensor, Tensor], Tensor]
 """Attractors (n_new, n_features + 1) of new classes: of their mean features, and of the rows that there are already."""
 
 RIDGE = 1e-5  # keeps the solution unique where nothing else does
-TOLERANCE = 1e-8  # the search ends where no element of the gradient is larger
+TOLERANCE = 1e-9  # the search ends where no element of the gradient is larger
 MAX_STEPS = 2000
 LINEAR_TOLERANCE = 1e-10  # of the residual of conjugate gradients, as a share of the right-hand side
 MASKED_SCORE = -100.0  # of a base class that plays a new one

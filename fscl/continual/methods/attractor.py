@@ -49,8 +49,8 @@ class Attractor(FrozenFeatures):
             tau: how sharply a class attends to similar rows (τ); "auto" is what the base brings.
             base_rows: whether rows of base classes take part in the softmax; "auto" with "attention" alone, which is
                 trained so.
-            temperature: of class-mean rows: squared distances are divided by it. A base that brings an attention brings
-                that of its own rows.
+            temperature: of class-mean rows: squared distances are divided by it. A base that was trained with such rows
+                brings its own.
         """
 
         attractor: Literal["auto"] | Kind = "auto"
@@ -77,21 +77,22 @@ class Attractor(FrozenFeatures):
         if beside:
             self.in_softmax = self.base
         self.gamma = self._gamma()
+        self.centre = self.brought.get("centre", self.rows.new_zeros(network.n_features))
 
     @property
     def n_classes(self) -> int:
         return len(self.rows)
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        own, their = exact(features), labels.to(self.rows.device)
+        own, their = exact(features) - self.centre, labels.to(self.rows.device)
         rows = learned_rows(self.rows, self.in_softmax, own, their, self._attract(), self.gamma)
         if not bool(rows.isfinite().all()):
             raise Divergence("the rows of this task have no finite solution; raise gamma, or check the features.")
         self.rows = rows
 
     def scores(self, features: Tensor) -> Tensor:
-        rows = self.rows.to(features.dtype).to(features.device)
-        return features @ rows[:, :-1].T + rows[:, -1]
+        weight, bias = self.rows[:, :-1], self.rows[:, -1] - self.rows[:, :-1] @ self.centre
+        return features @ weight.to(features.dtype).to(features.device).T + bias.to(features.dtype).to(features.device)
 
     def stored_bytes(self) -> dict[str, int]:
         own = super().stored_bytes()
@@ -116,7 +117,8 @@ class Attractor(FrozenFeatures):
             rows = torch.cat([extras["rows/weight"], extras["rows/bias"][:, None]], 1)
             return rows.to(self.rows.device).double()
         means = self.network.extra("class_means", what_for).to(self.rows.device)
-        return mean_rows(means, self._temperature())
+        centre = self.brought.get("centre", means.new_zeros(self.network.n_features))
+        return mean_rows(means - centre, self._temperature())
 
     def _temperature(self) -> float:
         brought = self.brought.get("temperature")

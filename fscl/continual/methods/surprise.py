@@ -82,7 +82,7 @@ class Surprise(FrozenFeatures):
         n_labels = n_labels_of(self.decoder)
         if n_labels is not None and n_classes > n_labels:
             raise MisuseError(
-                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train a base "
+                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train one "
                 'with a larger base.learner.n_labels or with decoder = "neighbours", or set decoder = "kernel" here.'
             )
         seen = torch.bincount(labels, minlength=n_classes)
