@@ -30,6 +30,8 @@ class BaseLearner(BaseModel, ABC):
 
     has_fixed_way: ClassVar[bool] = False
     """Whether episodes at test must have as many ways as in training."""
+    stands_still: ClassVar[bool] = False
+    """Whether it leaves the network that it starts from as it is; it needs one then, and no weight decay."""
 
     method: str
 
@@ -58,7 +60,10 @@ class BaseLearner(BaseModel, ABC):
 
     @abstractmethod
     def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
-        """The network to hand to the continual stage. Shares the tensors of `meta`."""
+        """The network to hand to the continual stage. Shares the tensors of `meta`.
+
+        It gets the BatchNorm statistics of training images, unless it brings its own.
+        """
 
     def extras(self, network: TrainedNetwork, meta: Params, train: ClassPool) -> Params:
         """What its own continual method needs beside the network, by name (`Network.extras`); `train` is not rotated.

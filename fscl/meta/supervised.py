@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear, normalize
 
 from fscl.data.episode import Episode
+from fscl.data.pool import ClassPool
 from fscl.meta.base import EmbeddingLearner
 from fscl.meta.protonet import prototype_scores
 from fscl.nets.params import Params
@@ -47,6 +48,12 @@ class Supervised(EmbeddingLearner):
 
     def network(self, spec: NetworkSpec, meta: Params) -> TrainedNetwork:
         return TrainedNetwork(spec, {name: tensor for name, tensor in meta.items() if not name.startswith(CLASSES)})
+
+    def extras(self, network: TrainedNetwork, meta: Params, train: ClassPool) -> Params:
+        """Rows of the linear classifier, of the training classes as they are: rotated ones come after them."""
+        if self.classifier != "linear":
+            return {}
+        return {f"rows/{name}": meta[f"{CLASSES}{name}"][: len(train)].detach() for name in ("weight", "bias")}
 
     def loss(self, spec: NetworkSpec, meta: Params, episode: Episode, done: float = 0.0) -> Tensor:
         network = self.network(spec, meta)

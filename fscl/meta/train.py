@@ -258,6 +258,9 @@ class _Job:
                 f"the head of {type(self.learner).__name__} has {plan.n_way} rows (n_way), so validation_way must be as "
                 f"many, but it is {plan.validation_way}."
             )
+        if self.learner.stands_still and (self.start is None or plan.weight_decay):
+            problem = "base.start to name one" if self.start is None else "base.train.weight_decay = 0, or it shrinks"
+            raise ConfigError(f"{self.learner.method} leaves a trained network as it is, and needs {problem}.")
         if self.start is not None and self.start.spec != self.spec:
             differing = [
                 f for f in type(self.spec).model_fields if getattr(self.spec, f) != getattr(self.start.spec, f)
@@ -337,6 +340,8 @@ class _Job:
     def network(self, meta: Params) -> TrainedNetwork:
         """The network at these weights, with the statistics of training images where it has BatchNorm."""
         network = self.learner.network(self.spec, frozen_copy(meta))
+        if network.statistics is not None:
+            return network
         order = torch.randperm(len(self.train.images), generator=generator(self.seed, "meta", "calibration"))
         images = self.train.images[order[:CALIBRATION_IMAGES]]
         return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
