@@ -19,7 +19,7 @@ def add_statistics(path: Path) -> str:
     network, about = TrainedNetwork.load(path)
     options = {key: value for key, value in about["data"].items() if value is not None}
     train = load_splits(find_data_set(options["name"]).Options(**options)).train
-    if sorted(train.class_names) != about["train_classes"]:
+    if set(train.class_names) != set(about["train_classes"]):
         raise SystemExit(f"{path} was trained on other classes than those of {about['data']} here.")
     richer = replace(network, extras={**network.extras, **base_statistics(network, train)})
     richer.save(path, about)

@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 from fscl.continual.methods import ncfscil
 from fscl.continual.methods.ncfscil import FixedFrame, alignment_loss, fresh_projector, project, simplex
 from fscl.continual.registry import find_method
+from fscl.data.stream import StreamSpec
 from fscl.errors import Divergence, MisuseError
 from fscl.nets.precomputed import precomputed_features
 from fscl.rng import generator
@@ -133,3 +134,12 @@ def test_random_rows_of_a_step_differ_from_task_to_task():
     for learner in (one, other):
         learner.learn_features(*shots(3, 4))
     assert not torch.equal(one.scores(shots(0)[0]), other.scores(shots(0)[0]))
+
+
+def test_a_stream_of_more_classes_than_vertices_is_refused_before_it_begins():
+    learner = on_rows(vertices=2)
+    learner.check_stream(StreamSpec(n_tasks=1, n_way=2))
+    with pytest.raises(
+        MisuseError, match=r"has 2 vertices for classes, but the stream brings 4 classes\. Set vertices"
+    ):
+        learner.check_stream(StreamSpec(n_tasks=2, n_way=2))

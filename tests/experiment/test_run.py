@@ -7,14 +7,15 @@ import pytest
 from PIL import Image
 
 from fscl.data.stream import Stream
-from fscl.errors import ConfigError, DataError, RunError, StorageError
+from fscl.errors import ConfigError, DataError, MisuseError, RunError, StorageError
 from fscl.experiment.config import load_config, make_config
 from fscl.experiment.plan import Cell, plan_cells
 from fscl.experiment.progress import Reporter
 from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
-from fscl.nets.trained import TrainedNetwork
+from fscl.nets.trained import NetworkSpec, TrainedNetwork, init_network
 from fscl.process import cpu_level
+from fscl.rng import generator
 from fscl.testing import noise_pool
 from tests.children import run_child
 from tests.experiment.tiny import TINY, begun, command, tiny, toml
@@ -210,3 +211,21 @@ def test_a_run_is_not_continued_on_another_level_of_the_processor(tmp_path: Path
     reused = [*command(config, tmp_path / "other", 1), "--reuse", str(tmp_path / "run")]
     other = run_child(reused, env=lower, expect=1)
     assert f"another kind of processor: {cpu_level()}, but this run is on torch DEFAULT, oneDNN" in other.stderr
+
+
+def test_what_a_method_cannot_use_is_refused_before_anything_is_written(tmp_path: Path):
+    few = tiny(run__methods=["nc_fscil"], run__reference="nc_fscil", settings={"nc_fscil": {"vertices": 5}})
+    with pytest.raises(MisuseError, match="nc_fscil has 5 vertices for classes, but the stream brings 6 classes"):
+        run_experiment(few, tmp_path / "run", executor="in-process")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_base_without_what_a_method_needs_is_refused_by_name(tmp_path: Path):
+    path = tmp_path / "bare.safetensors"
+    init_network(NetworkSpec(width=4, image_size=32), generator(0, "bare")).save(path)
+    config = tiny(
+        base={"use": str(path)}, run__methods=["prototypes", "teen"], run__reference="prototypes", settings={}
+    )
+    with pytest.raises(MisuseError, match="teen, .*needs 'class_means' from the base, and this one carries nothing"):
+        run_experiment(config, tmp_path / "run", executor="in-process")
+    assert not (tmp_path / "run" / "cells.jsonl").exists()

@@ -22,6 +22,7 @@ from torch.nn.functional import layer_norm, leaky_relu, linear, normalize
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, no_classes
 from fscl.continual.learner import LearnerState, expect_keys
 from fscl.continual.registry import Method
+from fscl.data.stream import StreamSpec
 from fscl.errors import Divergence, MisuseError
 from fscl.nets.network import Network
 from fscl.nets.params import Params, frozen_copy, trainable_copy
@@ -66,13 +67,11 @@ class FixedFrame(FrozenFeatures):
     def n_classes(self) -> int:
         return len(self.counts)
 
+    def check_stream(self, stream: StreamSpec) -> None:
+        self._check_vertices(stream.n_labels, "the stream brings")
+
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        n_classes, vertices = max(self.n_classes, int(labels.max()) + 1), self.settings.vertices
-        if n_classes > vertices:
-            raise MisuseError(
-                f"nc_fscil has {vertices} vertices for classes, but with this task there are {n_classes} classes. Set "
-                "vertices to the number of classes that will ever come, and start again: they are fixed from the start."
-            )
+        self._check_vertices(max(self.n_classes, int(labels.max()) + 1), "with this task there are")
         rows = torch.cat([features.float(), self.sums / self.counts[:, None]])
         targets = torch.cat([labels, torch.arange(self.n_classes).to(labels)])
         projector, loss = self._trained(unit_rows(rows), self.frame[targets])
@@ -96,6 +95,14 @@ class FixedFrame(FrozenFeatures):
         expect_keys(state.tensors, {*HELD, *names}, "nc_fscil")
         self.sums, self.counts, self.n_tasks = copied(state, self.network.device, *HELD)
         self.projector = dict(zip(self.projector, copied(state, self.network.device, *names), strict=True))
+
+    def _check_vertices(self, n_classes: int, there_are: str) -> None:
+        vertices = self.settings.vertices
+        if n_classes > vertices:
+            raise MisuseError(
+                f"{self.name} has {vertices} vertices for classes, but {there_are} {n_classes} classes. Set "
+                "vertices to the number of classes that will ever come, and start again: they are fixed from the start."
+            )
 
     def _trained(self, rows: Tensor, targets: Tensor) -> tuple[Params, float]:
         """The projector after its steps, and the loss of the last."""

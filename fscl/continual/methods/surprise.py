@@ -23,6 +23,7 @@ from torch import Tensor
 from fscl.continual.frozen import FrozenFeatures, copied, distances
 from fscl.continual.learner import LearnerState, expect_keys, n_bytes
 from fscl.continual.registry import Method
+from fscl.data.stream import StreamSpec
 from fscl.errors import MisuseError
 from fscl.nets.decoders import (
     GROUP,
@@ -62,6 +63,14 @@ class Surprise(FrozenFeatures):
 
     settings: Settings
 
+    def _check_labels(self, n_classes: int) -> None:
+        n_labels = n_labels_of(self.decoder)
+        if n_labels is not None and n_classes > n_labels:
+            raise MisuseError(
+                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train one "
+                'with a larger base.learner.n_labels or with decoder = "neighbours", or set decoder = "kernel" here.'
+            )
+
     def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
         super().__init__(network, settings, seed=seed)
         if settings.decoder == "trained":
@@ -77,14 +86,12 @@ class Surprise(FrozenFeatures):
     def n_classes(self) -> int:
         return len(self.seen)
 
+    def check_stream(self, stream: StreamSpec) -> None:
+        self._check_labels(stream.n_labels)
+
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
         n_classes = max(self.n_classes, int(labels.max()) + 1)
-        n_labels = n_labels_of(self.decoder)
-        if n_labels is not None and n_classes > n_labels:
-            raise MisuseError(
-                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train one "
-                'with a larger base.learner.n_labels or with decoder = "neighbours", or set decoder = "kernel" here.'
-            )
+        self._check_labels(n_classes)
         seen = torch.bincount(labels, minlength=n_classes)
         seen[: self.n_classes] += self.seen
         keys, own, new = self.keys, self.labels, set(range(self.n_classes, n_classes))

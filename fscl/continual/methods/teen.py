@@ -25,6 +25,7 @@ from torch.nn.functional import normalize
 from fscl.continual.frozen import FrozenFeatures, add_to_classes, copied, exact, no_classes
 from fscl.continual.learner import LearnerState, expect_keys, without_row
 from fscl.continual.registry import Method
+from fscl.data.stream import StreamSpec
 from fscl.device import exact_device
 from fscl.nets.network import Network
 
@@ -61,6 +62,10 @@ class CalibratedMeans(FrozenFeatures):
     @property
     def n_classes(self) -> int:
         return len(self.counts)
+
+    def check_stream(self, stream: StreamSpec) -> None:
+        if stream.base_way == 0 and self.settings.base_session != "yes":
+            self._carried_means()
 
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
         sums, counts = add_to_classes(self.sums, self.counts, exact(features), labels)
