@@ -226,6 +226,6 @@ def test_a_base_without_what_a_method_needs_is_refused_by_name(tmp_path: Path):
     config = tiny(
         base={"use": str(path)}, run__methods=["prototypes", "teen"], run__reference="prototypes", settings={}
     )
-    with pytest.raises(MisuseError, match="teen, .*needs 'class_means' from the base, and this one carries nothing"):
+    with pytest.raises(MisuseError, match=r"teen, .*needs 'class_means' from the base, and this one carries nothing"):
         run_experiment(config, tmp_path / "run", executor="in-process")
     assert not (tmp_path / "run" / "cells.jsonl").exists()
