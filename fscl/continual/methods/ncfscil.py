@@ -47,8 +47,8 @@ class FixedFrame(FrozenFeatures):
             batch_size: rows that a step sees at most.
         """
 
-        vertices: int = Field(default=100, ge=2, le=10_000)
-        steps: int = Field(default=200, ge=1)
+        vertices: int = Field(default=100, ge=2, le=2000)
+        steps: int = Field(default=100, ge=1)
         learning_rate: float = Field(default=1e-3, gt=0)
         batch_size: int = Field(default=256, ge=1)
 
