@@ -113,6 +113,15 @@ def test_single_shots_move_nothing():
     assert all(torch.equal(tensor, learner.network.params[name]) for name, tensor in learner.weights.items())
 
 
+def test_a_task_that_is_fitted_moves_nothing_more():
+    learner = ida(temperature=1e-4, alignment="none", learning_rate=1e-4, steps=40)
+    learner.learn_task(TASKS[0].support)
+    assert learner.diagnostics()["loss"] == 0
+    before = dict(learner.weights)
+    learner.learn_task(Examples(TASKS[0].support.images, TASKS[0].support.labels))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner.weights.items())
+
+
 def test_anchors_of_the_base_hold_the_first_task_and_are_no_answers():
     with_base, without = ida(base_anchors=True), ida()
     for learner in (with_base, without):

@@ -34,6 +34,8 @@ from fscl.nets.anchors import discriminant_divergence, feature_distance
 from fscl.nets.network import Network, named
 from fscl.nets.params import Params, class_sums, frozen_copy, relative_distance, trainable_copy
 
+FITTED = 1e-6  # a loss below this has gradients that are rounding alone, of which Adam would make whole steps
+
 
 class Alignment(MovedWeights):
     """Moves the embedding without replay, held by what it said before each task."""
@@ -114,6 +116,8 @@ class Alignment(MovedWeights):
             diagnostics = {"loss": loss.item()} | ({} if held is None else {"alignment": held.item()})
             total = loss if held is None else loss + settings.weight * held
             self.refuse_divergence(step, total.item(), settings.learning_rate)
+            if diagnostics["loss"] < FITTED:
+                break
             optimiser.zero_grad()
             total.backward()
             optimiser.step()
