@@ -63,14 +63,6 @@ class Surprise(FrozenFeatures):
 
     settings: Settings
 
-    def _check_labels(self, n_classes: int) -> None:
-        n_labels = n_labels_of(self.decoder)
-        if n_labels is not None and n_classes > n_labels:
-            raise MisuseError(
-                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train one "
-                'with a larger base.learner.n_labels or with decoder = "neighbours", or set decoder = "kernel" here.'
-            )
-
     def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
         super().__init__(network, settings, seed=seed)
         if settings.decoder == "trained":
@@ -121,6 +113,14 @@ class Surprise(FrozenFeatures):
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, set(NAMES), "a memory of surprises")
         self.keys, self.labels, self.seen, self.written = copied(state, self.network.device, *NAMES)
+
+    def _check_labels(self, n_classes: int) -> None:
+        n_labels = n_labels_of(self.decoder)
+        if n_labels is not None and n_classes > n_labels:
+            raise MisuseError(
+                f"this base's decoder was trained with n_labels = {n_labels}, and {n_classes} classes are more. Train one "
+                'with a larger base.learner.n_labels or with decoder = "neighbours", or set decoder = "kernel" here.'
+            )
 
     def _surprises(self, keys: Tensor, labels: Tensor, feature: Tensor, label: int, n_classes: int) -> bool:
         if self.settings.write == "all" or not len(keys):
