@@ -86,6 +86,23 @@ PAPER = (
     PaperTable(
         "omniglot-bases-protonet", "Table 3 with a ProtoNet base (the paper's is MAML)", MAML_FIGURES, judged=False
     ),
+    PaperTable("omniglot-bases-oml", "Table 3: OML, with its own way and others", {"online@raw": (91.47, 88.55)}),
+    PaperTable("omniglot-bases-anml", "Table 3: ANML, with its own way and others", {"online@raw": (96.71, 95.47)}),
+    PaperTable(
+        "omniglot-bases-apl",
+        "Table 3: APL, with its own way and others (the paper's has 20 shots)",
+        {"apl": (94.88, 93.42)},
+    ),
+    PaperTable("omniglot-bases-gemcl", "GeMCL's base, with its own way and others", {}),
+    PaperTable("omniglot-table2-rivals-maml", "The named systems and today's rivals, MAML base", {}),
+    PaperTable("omniglot-table2-rivals-protonet", "The named systems and today's rivals, ProtoNet base", {}),
+    PaperTable("omniglot-systems", "Table 1, measured: old classes kept, and few-shot ability, MAML base", {}),
+    PaperTable("omniglot-online-oml", "The own test of OML and ANML: 600 characters one after another, OML's base", {}),
+    PaperTable("omniglot-online-anml", "600 characters one after another, ANML's base", {}),
+    PaperTable("omniglot-online-gemcl", "600 characters one after another, GeMCL's base", {}),
+    PaperTable("omniglot-online-protonet", "600 characters one after another, ProtoNet base", {}),
+    PaperTable("omniglot-online-maml", "600 characters one after another, MAML base", {}),
+    PaperTable("omniglot-online-tsc", "600 characters one after another: what moves, MAML base", {}),
     PaperTable(
         "omniglot-ablation",
         "Table 4: β, k and the regulariser; then tsc, part by part",
