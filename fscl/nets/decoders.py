@@ -40,7 +40,7 @@ def kernel_scores(query: Tensor, keys: Tensor, labels: Tensor, n_classes: int) -
 def class_scores(slots: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """Log probabilities of classes from a number for each neighbour; a class without one has the least there is."""
     shares = slots.softmax(1)
-    votes = shares.new_zeros(len(slots), n_classes).scatter_add(1, labels, shares)
+    votes = shares.new_zeros(slots.shape[0], n_classes).scatter_add(1, labels, shares)
     return votes.clamp_min(math.exp(LEAST_LOG_PROBABILITY)).log()
 
 

@@ -86,9 +86,7 @@ def test_earlier_new_classes_are_attended_to():
     known = one.rows
     one.learn_task(TASKS[1].support)
     other = aan(with_attention())
-    other.restore(replace(one.state(), tensors={"rows": known}))
     other.base = torch.cat([other.base, known])  # as if they were base rows; in the softmax they are already
-    other.rows = known[:0]
     other.in_softmax = torch.cat([other.in_softmax, known])
     support = TASKS[1].support
     other.learn_features(other.network.embed(support.images), support.labels - 3)

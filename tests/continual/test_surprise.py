@@ -135,3 +135,17 @@ def test_more_classes_than_the_decoder_has_labels_are_refused_and_nothing_change
 @pytest.mark.parametrize("n_labels", [None, 16])
 def test_the_contract_holds_with_a_trained_decoder(check: Check, n_labels: int | None):
     check(lambda base: make_learner("apl", base), with_decoder(n_labels))
+
+
+@pytest.mark.parametrize("network", [with_decoder(), with_decoder(16)], ids=["neighbours", "labels"])
+def test_answers_can_be_one_graph_for_any_number_of_pictures(network: Network):
+    learner = taught(lambda base: make_learner("apl", base), network, TASKS)
+
+    class Scores(torch.nn.Module):
+        def forward(self, features: Tensor) -> Tensor:
+            return learner.scores(features)
+
+    features = learner.features(POOL.images[:20])
+    any_number = ({0: torch.export.Dim("n", min=2)},)
+    graph = torch.export.export(Scores(), (features,), dynamic_shapes=any_number).module()
+    torch.testing.assert_close(graph(features[:3]), learner.scores(features[:3]), rtol=1e-4, atol=1e-4)

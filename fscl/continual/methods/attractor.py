@@ -78,6 +78,7 @@ class Attractor(FrozenFeatures):
             self.in_softmax = self.base
         self.gamma = self._gamma()
         self.centre = self.brought.get("centre", self.rows.new_zeros(network.n_features))
+        self._hold(self.rows)
 
     @property
     def n_classes(self) -> int:
@@ -88,11 +89,10 @@ class Attractor(FrozenFeatures):
         rows = learned_rows(self.rows, self.in_softmax, own, their, self._attract(), self.gamma)
         if not bool(rows.isfinite().all()):
             raise Divergence("the rows of this task have no finite solution; raise gamma, or check the features.")
-        self.rows = rows
+        self._hold(rows)
 
     def scores(self, features: Tensor) -> Tensor:
-        weight, bias = self.rows[:, :-1], self.rows[:, -1] - self.rows[:, :-1] @ self.centre
-        return features @ weight.to(features.dtype).to(features.device).T + bias.to(features.dtype).to(features.device)
+        return features @ self.weight.T + self.bias
 
     def stored_bytes(self) -> dict[str, int]:
         own = super().stored_bytes()
@@ -103,7 +103,13 @@ class Attractor(FrozenFeatures):
 
     def restore(self, state: LearnerState) -> None:
         expect_keys(state.tensors, {"rows"}, "attractors")
-        (self.rows,) = copied(state, self.rows.device, "rows")
+        self._hold(*copied(state, self.rows.device, "rows"))
+
+    def _hold(self, rows: Tensor) -> None:
+        """Rows, and beside them the linear layer that answers, of features that are not centred."""
+        weight, bias = rows[:, :-1], rows[:, -1] - rows[:, :-1] @ self.centre
+        answering = (part.to(self.network.dtype).to(self.network.device) for part in (weight, bias))
+        self.rows, (self.weight, self.bias) = rows, answering
 
     def _kind(self) -> Kind:
         if self.settings.attractor != "auto":
