@@ -107,3 +107,17 @@ def test_checking_a_learner_names_the_promise_that_is_broken():
 
     with pytest.raises(AssertionError, match="tasks that cannot be learned are refused"):
         check_learner(lambda network: Keeps(network, Keeps.Settings(), seed=0))
+
+
+@pytest.mark.parametrize("method", ["cbcl", "gemcl", "slda", "fecam", "teen", "nc_fscil", "online", "aan", "apl"])
+def test_answers_on_frozen_features_are_one_graph_for_any_number_of_pictures(method: str):
+    learner = taught(partial(fresh, method=method), small_base(), TASKS)
+
+    class Scores(torch.nn.Module):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            return learner.scores(features)
+
+    features = learner.features(POOL.images[:7])
+    graph = torch.export.export(Scores(), (features,), dynamic_shapes=({0: torch.export.Dim("n", min=2)},)).module()
+    for n in (7, 3):
+        torch.testing.assert_close(graph(features[:n]), learner.scores(features[:n]), rtol=1e-4, atol=1e-4)

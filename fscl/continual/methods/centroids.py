@@ -83,7 +83,7 @@ class Centroids(FrozenFeatures):
 
     def scores(self, features: Tensor) -> Tensor:
         away = distances(features, self.centroids)
-        shape = (len(features), self.n_classes)
+        shape = (features.shape[0], self.n_classes)  # len() would fix the number in an exported graph
         nearest = away.new_full(shape, torch.inf).scatter_reduce(1, self.labels.expand_as(away), away, "amin")
         votes = min(self.settings.votes, len(self.labels))
         order = away.argsort(1)[:, :votes]
