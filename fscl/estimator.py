@@ -27,7 +27,7 @@ from fscl.classifier.labels import plain_labels
 from fscl.classifier.model import Change, Model
 from fscl.classifier.reteach import stored_lesson
 from fscl.classifier.settings import ClassifierSettings
-from fscl.classifier.store.folder import check_free
+from fscl.classifier.store.creating import check_free
 from fscl.classifier.store.lock import TIMEOUT
 from fscl.classifier.teacher import Teacher
 from fscl.classifier.trial import Trial, on_trial
@@ -132,6 +132,7 @@ class ContinualClassifier(Asking):
             label: what it is; a class that is known, unless `new`.
             new: whether a label that is not known makes a class, instead of being refused as misspelt.
         """
+        self._begun("correct").refresh()  # the class may be one that another process has brought
         model, snapshot = self._taught()
         check_known(snapshot.knowledge, plain_labels([label], snapshot.knowledge.classes)[0], new=new)
         batch, y = batch_of_one(model, image), [label]

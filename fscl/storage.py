@@ -80,15 +80,22 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
-    """A JSON file of `content` with its kind and schema version."""
-    text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)
+def json_bytes(kind: str, content: Mapping[str, Any], *, compact: bool = False) -> bytes:
+    """A JSON file of `content` with its kind and schema version; `compact` on one line."""
+    whole = {"kind": kind, "schema": SCHEMA, **content}
+    text = json.dumps(
+        whole,
+        indent=None if compact else 1,
+        separators=(",", ":") if compact else None,
+        allow_nan=False,
+        ensure_ascii=False,
+    )
     return (text + "\n").encode()
 
 
-def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write `content` with its kind and schema version."""
-    write_bytes(path, json_bytes(kind, content))
+def write_json(path: Path, kind: str, content: Mapping[str, Any], *, compact: bool = False) -> None:
+    """Write `content` with its kind and schema version; `compact` on one line."""
+    write_bytes(path, json_bytes(kind, content, compact=compact))
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
@@ -96,9 +103,7 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     try:
         content = json.loads(_read_bounded(path, MAX_JSON_BYTES).decode())
     except (ValueError, RecursionError) as error:
-        raise StorageError(
-            f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy."
-        ) from error
+        raise StorageError(f"{path} is not a whole JSON file ({error}). Restore it from a copy.") from error
     if not isinstance(content, dict):
         raise StorageError(f"{path} holds a {type(content).__name__}, but a {kind} file holds an object.")
     _check_header(path, kind, content.pop("kind", None), content.pop("schema", None))

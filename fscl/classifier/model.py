@@ -89,6 +89,12 @@ class Model:
             self._keep([] if final else [*self.past, self.snapshot])
             self.snapshot = after
 
+    def refresh(self) -> None:
+        """Read the folder again if another process, or another handle, has changed it meanwhile."""
+        with self._changing:
+            if self.folder is not None and self.folder.is_overtaken():
+                self.snapshot = self.folder.read()
+
     def follow(self, before: "Model") -> None:
         """What another model knew can be gone back to, if it had the same base and settings."""
         if before.settings == self.settings and _same(before.network, self.network):

@@ -239,7 +239,7 @@ class Teacher:
         unknown = None
         if after.examples is not None:
             calibration, unknown = calibrate(learner, after.features, after.base_features, after.examples)
-        after = replace(after, calibration=calibration, unknown={} if unknown is None else unknown.tensors)
+        after = replace(after, calibration=calibration).with_unknown(None if unknown is None else unknown.tensors)
         after = _recorded(after, lesson, new=new, known=known)
         return Snapshot(after, _Made(learner))
 

@@ -8,6 +8,7 @@ from fscl.classifier.estimate import Estimate
 from fscl.classifier.explain import Explanation
 from fscl.classifier.knowledge import Event
 from fscl.classifier.labels import Label
+from fscl.classifier.store.repair import Repaired
 from fscl.classifier.trial import Trial
 
 MAX_NAMED = 12
@@ -159,6 +160,19 @@ def about_lines(about: Mapping[str, Any], estimate: Estimate) -> list[str]:
     if about["waiting"]:
         lines.append("a lesson that was cut short waits in the journal; the next change completes it")
     return lines
+
+
+def repair_lines(done: Repaired, last: str) -> list[str]:
+    """What a repair did; `last` is the last call that the model remembers."""
+    if not done.problems:
+        return ["nothing is damaged"]
+    calls = f"{done.went_back} {'call' if done.went_back == 1 else 'calls'}"
+    lines = [f"damaged: {problem}" for problem in done.problems]
+    lines.append(f"lost: the last {calls}" if done.went_back else "the present state is whole: no call is lost")
+    if done.n_lost > done.went_back:
+        n = done.n_lost - done.went_back
+        lines.append(f"lost: {n} earlier {'state' if n == 1 else 'states'}, which `undo` now passes over")
+    return [*lines, f"now after: {last}", f"the damaged files are in {done.aside}"]
 
 
 def event_line(event: Event) -> str:

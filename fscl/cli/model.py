@@ -178,6 +178,19 @@ def undo(
     typer.echo(str(model))
 
 
+def repair(model: Model) -> None:
+    """Make a damaged model whole again: go back to its newest whole state, and keep the damaged files aside."""
+    prepare()
+    from fscl.classifier.store.repair import repair_model
+    from fscl.classifier.words import event_line, repair_lines
+
+    done = repair_model(model)
+    history = load(model).history_
+    for line in repair_lines(done, event_line(history[-1]) if history else "nothing was learned yet"):
+        typer.echo(line)
+    typer.echo(str(model))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "new": new,
     "learn": learn,
@@ -188,6 +201,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rename": rename,
     "reteach": reteach,
     "undo": undo,
+    "repair": repair,
 }
 
 
