@@ -6,6 +6,7 @@ from functools import cached_property
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from fscl.classifier.calibrate import base_features, calibrate
 from fscl.classifier.knowledge import Calibration, Event, Knowledge, Lesson
@@ -15,8 +16,10 @@ from fscl.continual.learner import ContinualLearner, LearnerState, renumbered
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.registry import make_learner, method_for, with_changes
 from fscl.data.pool import Examples
-from fscl.errors import MisuseError, suggestion
+from fscl.errors import FsclError, MisuseError, StorageError, suggestion
 from fscl.nets.network import Network
+
+FORGED = "Restore the model from a copy."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +78,7 @@ class Teacher:
 
     def snapshot(self, knowledge: Knowledge, state: LearnerState | None) -> Snapshot:
         """A state that was stored."""
-        return Snapshot(knowledge, _Restore(self, state), state)
+        return Snapshot(knowledge, _Restore(self, knowledge, state), state)
 
     def fresh(self, *, n_new: int = 0) -> ContinualLearner:
         """A learner that has learned nothing; one that can learn `n_new` examples at once."""
@@ -91,12 +94,35 @@ class Teacher:
             ) from error
         return make_learner(method.name, self.network, seed=given.seed, settings=settings)
 
-    def restored(self, state: LearnerState | None, *, n_new: int = 0) -> ContinualLearner:
+    def restored(self, snapshot: Snapshot, *, n_new: int = 0) -> ContinualLearner:
         """A learner restored from a state; changing it does not affect the state."""
-        learner = self.fresh(n_new=n_new)
+        state, learner = snapshot.learner_state(), self.fresh(n_new=n_new)
         if state is not None:
-            learner.restore(state)
+            self._restore(learner, state, snapshot.knowledge)
         return learner
+
+    def _restore(self, learner: ContinualLearner, state: LearnerState, knowledge: Knowledge) -> None:
+        """A state that was read may have been forged: it must fit the learner, and give scores of the right classes."""
+        kinds = {name: tensor.dtype for name, tensor in learner.state().tensors.items()}
+        changed = [name for name, kind in kinds.items() if name in state.tensors and state.tensors[name].dtype != kind]
+        if changed:
+            raise StorageError(
+                f"{changed[0]!r} of {self.settings.method} should hold {kinds[changed[0]]}, but holds "
+                f"{state.tensors[changed[0]].dtype}. {FORGED}"
+            )
+        try:
+            learner.restore(state)
+            scores = _one_answer(learner, knowledge)
+        except FsclError:
+            raise
+        except Exception as error:  # what a learner raises on tensors of the wrong shape
+            raise StorageError(
+                f"{self.settings.method} cannot use the state that is stored ({error}). {FORGED}"
+            ) from error
+        if scores.shape[1:] != (len(knowledge.classes),) or not bool(torch.isfinite(scores.amax(1)).all()):
+            raise StorageError(
+                f"the state that is stored for {self.settings.method} does not fit its classes. {FORGED}"
+            )
 
     def learned(self, before: Snapshot, lesson: Lesson) -> Snapshot:
         """With a lesson learned."""
@@ -108,7 +134,7 @@ class Teacher:
         classes = (*known, *(label for label in taught if label not in known))
         number = {label: position for position, label in enumerate(classes)}
         support = Examples(lesson.examples, torch.tensor([number[label] for label in lesson.labels]))
-        learner = self.restored(before.learner_state(), n_new=len(support))
+        learner = self.restored(before, n_new=len(support))
         learner.learn_task(support)
         after = self._storing(replace(before.knowledge, classes=classes), support, lesson.sources, learner)
         new, old = classes[len(known) :], tuple(label for label in taught if label in known)
@@ -120,7 +146,7 @@ class Teacher:
         lesson = Lesson(torch.zeros(0), (), (), "forget", when)
         if was.classes == (label,):
             return self.snapshot(_recorded(Knowledge(history=was.history), lesson, known=(label,)), None)
-        learner = self.restored(before.learner_state())
+        learner = self.restored(before)
         if learner.without_class(gone):
             remembered = learner.remembered()  # the same examples as those below; from now on these very ones
             after = _without(was, gone, None if remembered is None else remembered.examples)
@@ -249,10 +275,11 @@ class _Restore:
     """Makes the learner of a stored state."""
 
     teacher: Teacher
+    knowledge: Knowledge
     state: LearnerState | None
 
     def __call__(self) -> ContinualLearner:
-        return self.teacher.restored(self.state)
+        return self.teacher.restored(Snapshot(self.knowledge, self, self.state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +290,15 @@ class _Made:
 
     def __call__(self) -> ContinualLearner:
         return self.learner
+
+
+def _one_answer(learner: ContinualLearner, knowledge: Knowledge) -> Tensor:
+    """Scores of a stored example, if there is one: all the way from the picture where the embedding was learned, too."""
+    if len(knowledge.features) == 0 or knowledge.examples is None:
+        return torch.zeros(0, learner.n_classes)
+    if learner.moves_embedding:
+        return learner.scores(learner.features(knowledge.examples.images[:1]))
+    return learner.scores(knowledge.features[:1])
 
 
 def position_of(knowledge: Knowledge, label: object) -> int:

@@ -329,7 +329,7 @@ def test_equal_lessons_make_equal_folders(tmp_path: Path, monkeypatch: pytest.Mo
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-@pytest.mark.parametrize("at", ["fscl.classifier.store.folder.sweep", "fscl.classifier.store.sweep.shutil.rmtree"])
+@pytest.mark.parametrize("at", ["fscl.classifier.store.folder.sweep", "fscl.classifier.store.sweep.delete"])
 def test_a_forget_that_is_cut_short_while_sweeping_is_finished_by_the_next_change(
     at: str, model: ContinualClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -26,7 +26,14 @@ from fscl.classifier.store.cached import CachedRows, LazyRows
 from fscl.classifier.store.difference import Assembly, added, changed_rows, difference
 from fscl.classifier.store.manifest import STATE_FILES, UNKNOWN, StateRecord, record_of, verify
 from fscl.classifier.store.sheets import ImageStore
-from fscl.classifier.store.whole import check_unknown, check_whole, read_calibration, read_history, read_labels
+from fscl.classifier.store.whole import (
+    check_scales,
+    check_unknown,
+    check_whole,
+    read_calibration,
+    read_history,
+    read_labels,
+)
 from fscl.classifier.teacher import Snapshot
 from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
@@ -227,6 +234,7 @@ def read_state(
             replayed = examples if knowledge.replayed else None
             state = LearnerState(own, dict(details["learner"]), replayed, rows)
         check_whole(knowledge, state, row_width=row_width)
+        check_scales(scales)
         return knowledge.with_unknown(_unknown(root, record, knowledge, scales)), state
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, DataError) as error:
         raise StorageError(f"{folder} does not hold a whole state ({error}). Restore it from a copy.") from error

@@ -52,11 +52,21 @@ def check_whole(knowledge: Knowledge, state: LearnerState | None, *, row_width: 
     for each in (*features, *([examples.images] if row_width is not None and n else [])):
         if each.ndim != ROWS or not each.is_floating_point() or not bool(torch.isfinite(each).all()):
             raise ValueError("its features are not rows of finite numbers")
+        if row_width is None and n and each.dtype != torch.float32:
+            raise ValueError(f"its features are {each.dtype} and not torch.float32")
     if row_width is not None and n and examples.images.shape[1] != row_width:
         raise ValueError(f"its rows have {examples.images.shape[1]} numbers, and those of the model {row_width}")
     for position, likelier, _ in knowledge.calibration.doubts:
         if not (0 <= position < n and 0 <= likelier < n_classes):
             raise ValueError("its doubts are of examples that it does not have")
+
+
+def check_scales(scales: Tensor | None) -> None:
+    """Refuse what cannot scale the score of unknown."""
+    if scales is None:
+        return
+    if scales.shape != (N_SCALES,) or scales.dtype != torch.float32 or not bool(torch.isfinite(scales).all()):
+        raise ValueError("its score of unknown does not fit")
 
 
 def check_unknown(tensors: dict[str, Tensor], knowledge: Knowledge) -> None:
@@ -75,5 +85,7 @@ def check_unknown(tensors: dict[str, Tensor], knowledge: Knowledge) -> None:
         "within_directions": (d, tensors["within_directions"].shape[-1]),
     }
     fits = tensors.keys() == shapes.keys() and all(tensors[name].shape == shape for name, shape in shapes.items())
-    if not fits or not all(each.is_floating_point() and bool(torch.isfinite(each).all()) for each in tensors.values()):
+    if not fits or not all(
+        each.dtype == torch.float32 and bool(torch.isfinite(each).all()) for each in tensors.values()
+    ):
         raise ValueError("its score of unknown does not fit")
