@@ -25,6 +25,7 @@ SCHEMA = 1
 HEADER = "fscl"
 MAX_JSON_BYTES = 256 * 2**20
 MAX_TENSOR_BYTES = 8 * 2**30
+MAX_HEADER_BYTES = 100 * 10**6  # what safetensors itself reads
 
 
 def cache_folder() -> Path:
@@ -175,6 +176,11 @@ def _read_bounded(path: Path, limit: int) -> bytes:
 
 def _safetensors_header(path: Path, content: bytes) -> dict[str, Any]:
     length = int.from_bytes(content[:8], "little")
+    if length > min(MAX_HEADER_BYTES, len(content)):
+        raise StorageError(
+            f"{path} is not a whole file of fscl's: its header should have {length:,} bytes, and at most "
+            f"{min(MAX_HEADER_BYTES, len(content)):,} are read. Fetch or train it again."
+        )
     try:
         header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][HEADER])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

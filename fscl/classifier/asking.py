@@ -34,7 +34,7 @@ from fscl.classifier.inputs import (
     with_labels,
 )
 from fscl.classifier.knowledge import Event, Knowledge, MemoryUse
-from fscl.classifier.labels import Label, as_array
+from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.model import Model
 from fscl.classifier.suggest import Suggestion, suggest
 from fscl.classifier.teacher import Snapshot
@@ -90,6 +90,8 @@ class Asking(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_folder(X) and y is None:
             model, _ = self._taught()
             X, y = labelled_folder(Path(X), model.shape)
+        if y is not None and isinstance(next(iter(self.class_accuracy_), None), str):
+            y = as_array(plain_labels(y))  # one name written in two ways is one class
         return float(super().score(X, y, sample_weight))
 
     def test(self, X: Any, y: Any = None, *, skip_bad: bool = False, report: Report | None = None) -> Assessment:

@@ -20,6 +20,7 @@ from torch import Tensor
 from fscl.classifier.labels import Label, plain_labels
 from fscl.data.folder import BadFiles, read_classes, visible_files
 from fscl.data.images import Pixels, open_plain, square
+from fscl.data.names import readable
 from fscl.data.pairs import first_of, image_column, images_and_labels, is_table
 from fscl.data.pictures import array_pixels, encoded, is_picture, plain_picture, plain_pictures
 from fscl.errors import DataError
@@ -100,7 +101,7 @@ def labelled_folder(
 
     found = read_classes(path, decode, bad_files=bad_files, report=report)
     each = [(name, file, read) for name, files in found.items() for file, read in files.items()]
-    sources = [f"{name}/{file}" for name, file, _ in each]
+    sources = [readable(f"{name}/{file}") for name, file, _ in each]
     return _together([read for _, _, read in each], sources, shape, originals), [name for name, _, _ in each]
 
 
@@ -209,7 +210,7 @@ def read_files(
             if report is not None:
                 report(str(error))
         else:
-            sources.append(str(file))
+            sources.append(readable(str(file)))
     if files and not sources:
         raise DataError(f"none of the {len(files)} files can be read, such as {files[0]}. Give pictures.")
     return _together(read, sources, shape, originals)
@@ -225,4 +226,4 @@ def _together(read: Sequence[_Read], sources: Sequence[str], shape: Shape, origi
 
 
 def _source(item: object) -> str:
-    return str(item) if isinstance(item, str | os.PathLike) else ""
+    return readable(str(item)) if isinstance(item, str | os.PathLike) else ""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fscl.classifier.calibrate import base_features, calibrate
 from fscl.classifier.knowledge import Calibration, Event, Knowledge, Lesson
-from fscl.classifier.labels import WORDS, Label, plain_labels
+from fscl.classifier.labels import WORDS, Label, check_look, plain_labels
 from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.continual.learner import ContinualLearner, LearnerState, renumbered
 from fscl.continual.memory import ReplayMemory
@@ -132,6 +132,7 @@ class Teacher:
         plain_labels(lesson.labels, known)
         taught = dict.fromkeys(lesson.labels)
         classes = (*known, *(label for label in taught if label not in known))
+        check_look(classes)
         number = {label: position for position, label in enumerate(classes)}
         support = Examples(lesson.examples, torch.tensor([number[label] for label in lesson.labels]))
         learner = self.restored(before, n_new=len(support))
@@ -162,6 +163,7 @@ class Teacher:
         if new in was.classes:
             raise MisuseError(f"there is a class {new!r} already; forget one of the two, or choose another name.")
         classes = (*was.classes[:position], new, *was.classes[position + 1 :])
+        check_look(classes)
         lesson = Lesson(torch.zeros(0), (), (), "rename", when)
         after = _recorded(replace(was, classes=classes), lesson, new=(new,), known=(old,))
         return Snapshot(after, before.learner_or_make(), before.stored)  # a learner knows no names: it is the same one

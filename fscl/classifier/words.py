@@ -12,6 +12,7 @@ from fscl.classifier.store.repair import Repaired
 from fscl.classifier.trial import Trial
 
 MAX_NAMED = 12
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes
 PER_CENT = 100
 NOTHING_LOST = 1e-9
 
@@ -116,6 +117,15 @@ def answer_json(name: str, found: Explanation, *, reject: bool, top: int = 5) ->
     }
 
 
+def cell(value: object) -> object:
+    """A value for a table: a word that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> cell("=1+1"), cell("oak"), cell(-1)
+    ("'=1+1", 'oak', -1)
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA else value
+
+
 ANSWER_COLUMNS = ("image", "label", "probability", "unknown", "nearest_label", "nearest_source")
 
 
@@ -128,14 +138,14 @@ def answer_row(name: str, found: Explanation, *, reject: bool, top: int = 1) -> 
     """One answer for a table, in the order of `answer_columns`; as long as they, however few classes there are."""
     label = "" if reject and found.unknown else found.label
     near = found.nearest[0] if found.nearest else None
-    others: list[object] = [cell for label, chance in found.ranked[1:top] for cell in (label, f"{chance:.4f}")]
+    others: list[object] = [each for name, chance in found.ranked[1:top] for each in (cell(name), f"{chance:.4f}")]
     return [
-        name,
-        label,
+        cell(name),
+        cell(label),
         f"{found.probability:.4f}",
         str(found.unknown).lower(),
-        near.label if near else "",
-        near.source if near else "",
+        cell(near.label) if near else "",
+        cell(near.source) if near else "",
         *others,
         *[""] * (2 * (top - 1) - len(others)),
     ]

@@ -21,6 +21,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 INSTALL_HEIF = "python -m pip install pillow-heif"
 MAX_PIXELS = 64 * 10**6
+MAX_LENGTH = 65_535  # pixels of a side: what a JPEG can have
 MAX_SIDE = 512
 
 Pixels = NDArray[np.uint8]
@@ -142,6 +143,8 @@ def _check_header(image: Image.Image, original_size: tuple[int, int] | None) -> 
         raise _Refused(f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}")
     if width * height > MAX_PIXELS:
         raise _Refused(f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read")
+    if max(width, height) > MAX_LENGTH:
+        raise _Refused(f"is {width}×{height} pixels; a side may have at most {MAX_LENGTH:,}")
     # An MPO is a camera's JPEG with a preview or depth map behind the picture, and a HEIF file may hold such, too: the
     # frame that is open is the picture.
     if getattr(image, "is_animated", False) and image.format not in ("MPO", "HEIF"):

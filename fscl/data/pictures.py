@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fscl.data.images import MAX_PIXELS, Pixels, open_plain, plain_of, square
+from fscl.data.images import MAX_LENGTH, MAX_PIXELS, Pixels, open_plain, plain_of, square
 from fscl.errors import DataError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -76,9 +76,9 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
         )
     last = _channels_last(_bytes(array, name), name)
     height, width = last.shape[1:3]
-    if height * width > MAX_PIXELS or 0 in (height, width):
-        limit = MAX_PIXELS // 10**6
-        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} megapixels are read.")
+    if height * width > MAX_PIXELS or max(height, width) > MAX_LENGTH or 0 in (height, width):
+        limit = f"{MAX_PIXELS // 10**6} megapixels, and at most {MAX_LENGTH:,} a side,"
+        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} are read.")
     return last
 
 

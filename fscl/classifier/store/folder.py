@@ -127,10 +127,6 @@ class ModelFolder:
         self._last = manifest.seal, snapshot, content
         return snapshot
 
-    def is_overtaken(self) -> bool:
-        """Whether the model has changed since it was read or written here last."""
-        return self._last is None or self._last[0] != read_manifest(self.folder).seal
-
     def states(self) -> list[Snapshot]:
         """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
         with self.locked() as manifest:
@@ -181,7 +177,7 @@ class ModelFolder:
         total = 0
         for where, _, names in os.walk(self.folder):
             for name in names:
-                with suppress(FileNotFoundError):  # a writer moves on meanwhile
+                with suppress(OSError):  # a writer moves on meanwhile
                     status = os.lstat(Path(where) / name)
                     total += status.st_size if stat.S_ISREG(status.st_mode) else 0
         return total
