@@ -40,6 +40,10 @@ def stored_examples(knowledge: Knowledge) -> tuple[StoredExample, ...]:
 
 def find_example(knowledge: Knowledge, wanted: int | str) -> StoredExample:
     """A stored example by its number, or by where it came from."""
+    if not isinstance(wanted, int | str) or isinstance(wanted, bool):
+        raise MisuseError(
+            f"an example is named by its number or where it came from, but this is a {type(wanted).__name__}."
+        )
     stored = stored_examples(knowledge)
     if isinstance(wanted, int):
         if not 1 <= wanted <= len(stored):

@@ -115,6 +115,8 @@ class Model:
 
     def undo(self, n_calls: int) -> None:
         """Go back by so many calls."""
+        if not isinstance(n_calls, int) or isinstance(n_calls, bool):
+            raise MisuseError(f"undo takes back a whole number of calls, but n_calls is a {type(n_calls).__name__}.")
         if n_calls < 1:
             raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
         with self._changing:

@@ -20,6 +20,7 @@ from fscl.errors import DataError
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 INSTALL_HEIF = "python -m pip install pillow-heif"
+KNOWN_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 MAX_PIXELS = 64 * 10**6
 MAX_LENGTH = 65_535  # pixels of a side: what a JPEG can have
 MAX_SIDE = 512
@@ -157,6 +158,8 @@ def _plain(image: Image.Image) -> Image.Image:
         raise _Refused("cannot be decoded (its pixels are floating-point numbers, which have no fixed range)")
     if image.mode.startswith("I"):
         return _from_deep_grey(image)
+    if image.mode not in KNOWN_MODES:
+        raise _Refused(f"has colours of a kind ({image.mode}) that is not read; convert it to RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colour).convert("RGB")

@@ -130,7 +130,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """What the folder is, or why it cannot be read."""
     path = folder / NAME
-    if not path.is_file() or path.is_symlink():
+    try:
+        there = path.is_file() and not path.is_symlink()
+    except OSError as error:  # too long a name
+        raise StorageError(f"{str(folder)[:100]}… cannot be read: {error.strerror or error}.") from error
+    if not there:
         raise StorageError(f"{folder} is not a model: it has no {NAME}. `fscl new {folder}` makes one.")
     content = read_json(path, "model")
     found, seal = content.get("format"), content.pop("seal", None)
