@@ -111,8 +111,9 @@ def main() -> None:
     if given.out is not None:
         head = (
             f"# {given.lessons:,} lessons\n\nOne class of {PER_LESSON} pictures a lesson, taught to one model in a folder "
-            f"(`{given.method}` on `{given.base}`, every state kept for `undo`). The last row is the growth from half of the "
-            "lessons to all: 2× is linear. Seconds are the median of five lessons.\nMade by `python benchmarks/lessons.py`.\n\n"
+            f"(`{given.method}` on `{given.base}`, every state kept for `undo`). The last row is the growth from half of "
+            "the lessons to all: 2× is linear. Seconds are the median of five lessons. Made by\n"
+            "`python benchmarks/lessons.py`.\n\n"
         )
         write_bytes(given.out, f"{head}{found}\n".encode())
 

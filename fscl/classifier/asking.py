@@ -280,8 +280,11 @@ def batch_of_one(model: Model, image: Any) -> Any:
 @contextmanager
 def numbers_of(X: Any) -> Iterator[Any]:
     """X for scikit-learn to check as rows; what it does not expect is a DataError."""
+    if hasattr(X, "__array__"):
+        found = as_numbers(X, "X")  # fails in a sentence where it claims to be an array and is none
+        X = found if isinstance(X, Tensor) else X
     try:
-        yield as_numbers(X, "X") if isinstance(X, Tensor) else X
+        yield X
     except (OverflowError, RuntimeError, NotImplementedError) as error:
         raise DataError(f"X is a {type(X).__name__} that holds no rows of numbers ({error}).") from error
 

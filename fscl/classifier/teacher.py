@@ -103,13 +103,14 @@ class Teacher:
 
     def _restore(self, learner: ContinualLearner, state: LearnerState, knowledge: Knowledge) -> None:
         """A state that was read may have been forged: it must fit the learner, and give scores of the right classes."""
-        kinds = {name: tensor.dtype for name, tensor in learner.state().tensors.items()}
-        changed = [name for name, kind in kinds.items() if name in state.tensors and state.tensors[name].dtype != kind]
-        if changed:
-            raise StorageError(
-                f"{changed[0]!r} of {self.settings.method} should hold {kinds[changed[0]]}, but holds "
-                f"{state.tensors[changed[0]].dtype}. {FORGED}"
-            )
+        # whole numbers stay whole; how precise the others are depends on what was learned
+        whole = {name: not tensor.is_floating_point() for name, tensor in learner.state().tensors.items()}
+        for name, tensor in state.tensors.items():
+            if name in whole and whole[name] == tensor.is_floating_point():
+                raise StorageError(
+                    f"{name!r} of {self.settings.method} should hold {'whole ' if whole[name] else ''}numbers, but holds "
+                    f"{tensor.dtype}. {FORGED}"
+                )
         try:
             learner.restore(state)
             scores = _one_answer(learner, knowledge)

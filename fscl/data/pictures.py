@@ -89,8 +89,8 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
     last = _channels_last(_bytes(array, name), name)
     height, width = last.shape[1:3]
     if height * width > MAX_PIXELS or max(height, width) > MAX_LENGTH or 0 in (height, width):
-        limit = f"{MAX_PIXELS // 10**6} megapixels, and at most {MAX_LENGTH:,} a side,"
-        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} are read.")
+        limit = f"{MAX_PIXELS // 10**6} megapixels are read, at most {MAX_LENGTH:,} a side"
+        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit}.")
     return last
 
 
