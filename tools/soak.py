@@ -223,10 +223,10 @@ class Round:
         for step in range(N_STEPS):
             if time.monotonic() > until:
                 return False
-            self.step(step)
+            self.step(step, until)
         return True
 
-    def step(self, number: int) -> None:
+    def step(self, number: int, until: float = float("inf")) -> None:
         """One call: made in the twin, then killed in the victim, once or at every place, and at last done."""
         estimator._now = lambda: f"2020-01-01T00:00:{number:02}+00:00"  # the same time for both
         twin = ContinualClassifier.load(self.twin)
@@ -239,7 +239,7 @@ class Round:
         if kind not in self.exhausted:
             self.exhausted.add(kind)
             place = 0
-            while self._tried(kind, call, before, after, stop_before=place):
+            while time.monotonic() < until and self._tried(kind, call, before, after, stop_before=place):
                 place += 1
         moment = self.chance.random() * (duration + 0.02)
         copy = Path(shutil.copytree(self.victim, self.place / "copy"))

@@ -29,14 +29,14 @@ def test_a_process_is_killed_before_each_file_change_until_there_is_none(tmp_pat
 
 
 def test_a_short_soak_finds_nothing_and_goes_on_where_it_was(tmp_path: Path):
-    first = soak(tmp_path, 0.1)
+    first = soak(tmp_path, 0.05)
     assert first.problems == []
-    assert totals(first, "random", "placed") > 5
+    assert totals(first, "random", "placed", "ended") > 0
     assert totals(first, "before", "waiting", "after") >= totals(first, "random", "placed")
-    again = soak(tmp_path, 0.15)
+    again = soak(tmp_path, 0.05 + first.seconds / 60)
     assert again.rounds > first.rounds
     assert again.seconds > first.seconds
-    assert totals(again, "placed") > totals(first, "placed")
+    assert totals(again, "random", "placed", "ended") > totals(first, "random", "placed", "ended")
     assert again.table().count("\n") == 10
 
 
