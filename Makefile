@@ -7,7 +7,7 @@ OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missi
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
 
-.PHONY: demo test test-quick test-lowest mutants clean
+.PHONY: demo test test-quick test-lowest mutants soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fscl demo
@@ -25,6 +25,12 @@ test-quick: $(VENV)/.installed-dev
 # Edits of the source that the tests must notice; lists those that survive.
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python tools/mutants.py
+
+# Kills processes that change models and compares what is left with twins; the same command goes on after a stop.
+MINUTES ?= 120
+SOAK ?= /tmp/fscl-soak
+soak: $(VENV)/.installed-dev
+	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(MINUTES) --folder $(SOAK)
 
 # The lower bounds in pyproject.toml are true: the quick tests pass with exactly the lowest versions (torch aside).
 test-lowest: $(LOWEST)/.installed

@@ -7,6 +7,7 @@ FsclError
 ├── DataError              images, classes or archives that cannot serve what was asked
 ├── StorageError           a file that is truncated, tampered with, or of another version
 ├── ModelBusy              a model that another process is changing
+├── ModelReplaced          a folder that holds another model than the one that was loaded from it
 ├── RunError               a run directory that cannot be started or continued
 │   └── OtherRun               the directory holds a run of another configuration
 ├── Divergence             a loss that is no longer a finite number
@@ -43,6 +44,10 @@ class StorageError(FsclError):
 
 class ModelBusy(FsclError):
     """Another process is changing the model."""
+
+
+class ModelReplaced(FsclError):
+    """The folder of a model holds another one by now."""
 
 
 class RunError(FsclError):

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from fscl.classifier.asking import Asking, batch_of_one
+from fscl.classifier.asking import Asking, batch_of_one, bounded, numbers_of
 from fscl.classifier.base_choice import default_base
 from fscl.classifier.changes import check_known, moved, removed
 from fscl.classifier.inputs import are_pictures, checked_labels, taught_pictures, with_labels
@@ -27,10 +27,11 @@ from fscl.classifier.labels import plain_labels
 from fscl.classifier.model import Change, Model
 from fscl.classifier.reteach import stored_lesson
 from fscl.classifier.settings import ClassifierSettings
-from fscl.classifier.store.folder import check_free
+from fscl.classifier.store.creating import check_free
 from fscl.classifier.store.lock import TIMEOUT
 from fscl.classifier.teacher import Teacher
 from fscl.classifier.trial import Trial, on_trial
+from fscl.data.pictures import as_array
 from fscl.errors import DataError, MisuseError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
@@ -132,6 +133,7 @@ class ContinualClassifier(Asking):
             label: what it is; a class that is known, unless `new`.
             new: whether a label that is not known makes a class, instead of being refused as misspelt.
         """
+        self._begun("correct").refresh()  # the class may be one that another process has brought
         model, snapshot = self._taught()
         check_known(snapshot.knowledge, plain_labels([label], snapshot.knowledge.classes)[0], new=new)
         batch, y = batch_of_one(model, image), [label]
@@ -188,7 +190,7 @@ class ContinualClassifier(Asking):
             timeout: seconds that a change waits there while another process changes the model.
         """
         model = vars(self).get("_model") or self._new_model(None)
-        model.save(Path(folder), timeout=timeout)
+        model.save(_path(folder), timeout=timeout)
         return self._use(model)
 
     @classmethod
@@ -199,7 +201,7 @@ class ContinualClassifier(Asking):
             folder: of a model.
             timeout: seconds that a change waits there while another process changes the model.
         """
-        model = Model.load(Path(folder), timeout=timeout)
+        model = Model.load(_path(folder), timeout=timeout)
         parameters = model.settings.model_dump(exclude={"base", "settings", "seed"})
         classifier = cls(
             base=model.settings.base or (None if model.has_rows else str(Path(folder) / "base.safetensors")),
@@ -282,7 +284,9 @@ class ContinualClassifier(Asking):
 
     def _settings(self, seed: int, base: str | None) -> ClassifierSettings:
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        return ClassifierSettings.checked(**{**parameters, "base": base, "settings": self.settings or {}, "seed": seed})
+        return ClassifierSettings.checked(
+            **{**parameters, "base": base, "settings": {} if self.settings is None else self.settings, "seed": seed}
+        )
 
     def _check_unchanged(self, model: Model) -> None:
         """Parameters that changed since it began to learn would be obeyed by halves."""
@@ -326,9 +330,11 @@ class ContinualClassifier(Asking):
 
     def _checked_lesson(self, X: Any, y: Any, *, reset: bool) -> tuple[Tensor, Any]:
         """Rows and labels as scikit-learn checks them."""
-        checked, labels = validate_data(self, X, y, reset=reset, dtype=np.float64)
+        y = as_array(y, "y") if isinstance(y, Tensor) else y
+        with numbers_of(X) as rows:
+            checked, labels = validate_data(self, rows, y, reset=reset, dtype=np.float64)
         check_classification_targets(labels)
-        return torch.from_numpy(np.array(checked)), labels
+        return bounded(np.array(checked)), labels
 
 
 def _name_of(base: object) -> str | None:
@@ -344,6 +350,12 @@ def _network_for(base: object, rows: Tensor | None) -> Network:
     if not isinstance(base, str | PathLike):
         raise MisuseError(f"base is a name, a path or a Network, but it is {base!r}.")
     return load_base(Path(base))
+
+
+def _path(folder: object) -> Path:
+    if not isinstance(folder, str | PathLike) or "\0" in str(folder):
+        raise MisuseError(f"the folder of a model is a path, but this is {folder!r:.80}.")
+    return Path(folder)
 
 
 def _now() -> str:

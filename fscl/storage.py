@@ -25,6 +25,7 @@ SCHEMA = 1
 HEADER = "fscl"
 MAX_JSON_BYTES = 256 * 2**20
 MAX_TENSOR_BYTES = 8 * 2**30
+MAX_HEADER_BYTES = 100 * 10**6  # what safetensors itself reads
 
 
 def cache_folder() -> Path:
@@ -80,15 +81,22 @@ def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
-    """A JSON file of `content` with its kind and schema version."""
-    text = json.dumps({"kind": kind, "schema": SCHEMA, **content}, indent=1, allow_nan=False, ensure_ascii=False)
+def json_bytes(kind: str, content: Mapping[str, Any], *, compact: bool = False) -> bytes:
+    """A JSON file of `content` with its kind and schema version; `compact` on one line."""
+    whole = {"kind": kind, "schema": SCHEMA, **content}
+    text = json.dumps(
+        whole,
+        indent=None if compact else 1,
+        separators=(",", ":") if compact else None,
+        allow_nan=False,
+        ensure_ascii=False,
+    )
     return (text + "\n").encode()
 
 
-def write_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write `content` with its kind and schema version."""
-    write_bytes(path, json_bytes(kind, content))
+def write_json(path: Path, kind: str, content: Mapping[str, Any], *, compact: bool = False) -> None:
+    """Write `content` with its kind and schema version; `compact` on one line."""
+    write_bytes(path, json_bytes(kind, content, compact=compact))
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
@@ -96,9 +104,7 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     try:
         content = json.loads(_read_bounded(path, MAX_JSON_BYTES).decode())
     except (ValueError, RecursionError) as error:
-        raise StorageError(
-            f"{path} is not a whole JSON file ({error}). Delete it, or restore it from a copy."
-        ) from error
+        raise StorageError(f"{path} is not a whole JSON file ({error}). Restore it from a copy.") from error
     if not isinstance(content, dict):
         raise StorageError(f"{path} holds a {type(content).__name__}, but a {kind} file holds an object.")
     _check_header(path, kind, content.pop("kind", None), content.pop("schema", None))
@@ -175,6 +181,11 @@ def _read_bounded(path: Path, limit: int) -> bytes:
 
 def _safetensors_header(path: Path, content: bytes) -> dict[str, Any]:
     length = int.from_bytes(content[:8], "little")
+    if length > min(MAX_HEADER_BYTES, len(content)):
+        raise StorageError(
+            f"{path} is not a whole file of fscl's: its header should have {length:,} bytes, and at most "
+            f"{min(MAX_HEADER_BYTES, len(content)):,} are read. Fetch or train it again."
+        )
     try:
         header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][HEADER])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

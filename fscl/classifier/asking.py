@@ -3,7 +3,8 @@
 So asking in one thread while another teaches always has an answer from a whole state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,14 @@ from fscl.classifier.inputs import (
     with_labels,
 )
 from fscl.classifier.knowledge import Event, Knowledge, MemoryUse
-from fscl.classifier.labels import Label, as_array
+from fscl.classifier.labels import Label, as_array, plain_labels
 from fscl.classifier.model import Model
 from fscl.classifier.suggest import Suggestion, suggest
 from fscl.classifier.teacher import Snapshot
+from fscl.data.pictures import as_array as as_numbers
 from fscl.errors import DataError
+
+MAX_NUMBER = 1e100  # in a row: the squares of many of them still have a sum
 
 
 class Asking(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -90,6 +94,12 @@ class Asking(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_folder(X) and y is None:
             model, _ = self._taught()
             X, y = labelled_folder(Path(X), model.shape)
+        if isinstance(y, Tensor):
+            y = as_numbers(y, "y")
+        if y is not None and not isinstance(y, Iterable):
+            raise DataError(f"y holds a label for each example, but it is {y!r:.80}. Give a list.")
+        if y is not None and isinstance(next(iter(self.class_accuracy_), None), str):
+            y = as_array(plain_labels(y))  # one name written in two ways is one class
         return float(super().score(X, y, sample_weight))
 
     def test(self, X: Any, y: Any = None, *, skip_bad: bool = False, report: Report | None = None) -> Assessment:
@@ -258,9 +268,30 @@ class Asking(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked_rows(self, X: Any) -> Tensor:
         """Rows of numbers as scikit-learn checks them, in double precision, copied."""
-        return torch.from_numpy(np.array(validate_data(self, X, reset=False, dtype=np.float64)))
+        with numbers_of(X) as rows:
+            return bounded(np.array(validate_data(self, rows, reset=False, dtype=np.float64)))
 
 
 def batch_of_one(model: Model, image: Any) -> Any:
     """A picture or a row as X has it."""
-    return np.asarray(image)[None] if model.network.picture_shape is None else [image]
+    return as_numbers(image, "the row")[None] if model.network.picture_shape is None else [image]
+
+
+@contextmanager
+def numbers_of(X: Any) -> Iterator[Any]:
+    """X for scikit-learn to check as rows; what it does not expect is a DataError."""
+    if hasattr(X, "__array__"):
+        found = as_numbers(X, "X")  # fails in a sentence where it claims to be an array and is none
+        X = found if isinstance(X, Tensor) else X
+    try:
+        yield X
+    except (OverflowError, RuntimeError, NotImplementedError) as error:
+        raise DataError(f"X is a {type(X).__name__} that holds no rows of numbers ({error}).") from error
+
+
+def bounded(rows: NDArray[np.float64]) -> Tensor:
+    """Rows as a tensor; numbers whose squares could not be added up are refused."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    if largest > MAX_NUMBER:
+        raise DataError(f"rows hold numbers up to {MAX_NUMBER:g}, but one is {largest:g}. Scale them down.")
+    return torch.from_numpy(rows)

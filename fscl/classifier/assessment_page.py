@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fscl.classifier.assessment import Answer, Assessment, ClassResult, Share
+from fscl.classifier.words import cell
 
 MOST_CONFUSED = 5  # pairs on the terminal
 MOST_MISTAKES = 5
@@ -93,7 +94,7 @@ def csv_text(assessment: Assessment) -> str:
         for each in answers:
             sure = f"{each.found.probability:.4f}"
             flags = (str(flag).lower() for flag in (each.right, each.found.unknown, known))
-            table.writerow([each.source, each.label, each.found.label, sure, *flags])
+            table.writerow([*map(cell, (each.source, each.label, each.found.label)), sure, *flags])
     return text.getvalue()
 
 

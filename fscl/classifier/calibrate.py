@@ -30,14 +30,14 @@ from scipy.stats import norm
 from torch import Tensor
 
 from fscl.classifier.doubts import find_doubts
-from fscl.classifier.knowledge import Calibration
-from fscl.classifier.unknown import Unknown, first_of_each, fit_unknown
+from fscl.classifier.knowledge import Calibration, Knowledge
+from fscl.classifier.unknown import Unknown, first_of_each, fit_again, fit_unknown
 from fscl.continual.held_out import HeldOut, by_means, with_company
 from fscl.continual.learner import ContinualLearner
 from fscl.data.duplicates import find_duplicates
 from fscl.data.pool import Examples
 from fscl.nets.network import Network
-from fscl.nets.params import class_sums
+from fscl.nets.params import Params, class_sums
 
 LOG_TEMPERATURES = (math.log(1e-4), math.log(1e6))
 WITHOUT_ESTIMATE = 0.5  # of the way from chance to certainty: what stored examples get where none can be left out
@@ -67,8 +67,7 @@ def calibrate(
     """
     labels, n_classes = examples.labels, learner.n_classes
     chance = 1 / n_classes
-    pictures = examples.images.ndim > ROWS
-    groups = find_duplicates(examples.images, base_features, labels) if pictures else torch.arange(len(labels))
+    groups = _groups(examples, base_features)
     held = _left_out(learner, features, base_features, labels, groups)
     in_base = learner.moves_embedding and (held is None or not held.own_weights)
     if in_base:  # the left-out scores are of other features than the method's answers, and say nothing about those
@@ -103,6 +102,23 @@ def calibrate(
         n_repeats=n_repeats,
         doubts=_doubts(held, base_features, labels, groups),
     ), unknown
+
+
+def unknown_again(knowledge: Knowledge, scales: Tensor) -> Params:
+    """What the score of unknown is computed with, from what is stored; the same bits as when it was learned."""
+    examples = knowledge.examples
+    if examples is None:
+        return {}
+    features = knowledge.base_features if knowledge.calibration.unknown_in_base else knowledge.features
+    groups = _groups(examples, knowledge.base_features)
+    return fit_again(features, examples.labels, len(knowledge.classes), scales, groups)
+
+
+def _groups(examples: Examples, base_features: Tensor) -> Tensor:
+    """Which examples show the same thing; rows of numbers are each their own."""
+    if examples.images.ndim == ROWS:
+        return torch.arange(len(examples.labels))
+    return find_duplicates(examples.images, base_features, examples.labels)
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

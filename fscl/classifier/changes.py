@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from fscl.classifier.knowledge import Knowledge, Lesson
-from fscl.classifier.labels import Label, plain_labels
+from fscl.classifier.labels import Label, check_look, plain_labels
 from fscl.classifier.teacher import Snapshot, Teacher, position_of
+from fscl.data.names import readable
 from fscl.data.pool import Examples
 from fscl.errors import MisuseError, suggestion
 
@@ -39,12 +40,16 @@ def stored_examples(knowledge: Knowledge) -> tuple[StoredExample, ...]:
 
 def find_example(knowledge: Knowledge, wanted: int | str) -> StoredExample:
     """A stored example by its number, or by where it came from."""
+    if not isinstance(wanted, int | str) or isinstance(wanted, bool):
+        raise MisuseError(
+            f"an example is named by its number or where it came from, but this is a {type(wanted).__name__}."
+        )
     stored = stored_examples(knowledge)
     if isinstance(wanted, int):
         if not 1 <= wanted <= len(stored):
             raise MisuseError(f"there is no stored example {wanted}: they are numbered from 1 to {len(stored)}.")
         return stored[wanted - 1]
-    found = [each for each in stored if each.source == wanted]
+    found = [each for each in stored if each.source in (wanted, readable(wanted))]
     if not found:
         near = suggestion(wanted, [each.source for each in stored])
         raise MisuseError(f"no stored example came from {wanted!r}.{near} `fscl examples` lists them.")
@@ -89,6 +94,7 @@ def moved(
         raise MisuseError(f"stored example {example.number} is of class {label!r} already.")
     _check_not_last(was, example, "rename the class or forget it instead: `fscl rename`, `fscl forget`")
     classes = was.classes if label in was.classes else (*was.classes, label)
+    check_look(classes)
     images, labels = _stored(was)
     labels = labels.clone()
     labels[example.number - 1] = classes.index(label)

@@ -111,7 +111,7 @@ def explain(base: Network, snapshot: Snapshot, images: Tensor, *, n_nearest: int
 def _unknown_scores(base: Network, snapshot: Snapshot, images: Tensor, features: Tensor, scores: Tensor) -> Tensor:
     """How much each image looks like none of the classes."""
     knowledge = snapshot.knowledge
-    if not knowledge.unknown:
+    if not knowledge.tells_unknown:
         return torch.full((len(features),), torch.inf)
     in_base = knowledge.calibration.unknown_in_base
     own = base_features(base, snapshot.learner, images, features) if in_base else features

@@ -86,7 +86,7 @@ def unknown_scorer(snapshot: Snapshot) -> UnknownScorer | None:
     """
     knowledge = snapshot.knowledge
     elsewhere = knowledge.calibration.unknown_in_base and snapshot.learner.moves_embedding
-    return None if elsewhere or not knowledge.unknown else partial(unknown_score, knowledge.unknown)
+    return None if elsewhere or not knowledge.tells_unknown else partial(unknown_score, knowledge.unknown)
 
 
 def export_onnx(path: Path, snapshot: Snapshot, shape: Shape) -> Exported:

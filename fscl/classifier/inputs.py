@@ -20,8 +20,9 @@ from torch import Tensor
 from fscl.classifier.labels import Label, plain_labels
 from fscl.data.folder import BadFiles, read_classes, visible_files
 from fscl.data.images import Pixels, open_plain, square
+from fscl.data.names import readable
 from fscl.data.pairs import first_of, image_column, images_and_labels, is_table
-from fscl.data.pictures import array_pixels, encoded, is_picture, plain_picture, plain_pictures
+from fscl.data.pictures import array_pixels, as_array, encoded, is_picture, plain_picture, plain_pictures
 from fscl.errors import DataError
 
 MAX_PICTURES = 1_000_000
@@ -75,6 +76,8 @@ def are_pictures(X: object) -> bool:
     """Whether X holds pictures in one of the forms above; else it is rows of numbers, or nothing of use."""
     if isinstance(X, Pictures) or is_table(X):
         return True
+    if isinstance(X, Tensor) and X.is_nested:
+        raise DataError("X is a nested tensor; give a list of tensors instead.")
     if isinstance(X, np.ndarray | Tensor):
         return X.ndim >= 3 or (X.ndim == 1 and len(X) > 0 and is_picture(X[0]))
     return is_picture(X) or is_picture(first_of(X))
@@ -82,7 +85,7 @@ def are_pictures(X: object) -> bool:
 
 def is_folder(X: object) -> bool:
     """Whether X is the path of a folder."""
-    return isinstance(X, str | os.PathLike) and Path(X).is_dir()
+    return isinstance(X, str | os.PathLike) and _is_dir(Path(X))
 
 
 def labelled_folder(
@@ -100,7 +103,7 @@ def labelled_folder(
 
     found = read_classes(path, decode, bad_files=bad_files, report=report)
     each = [(name, file, read) for name, files in found.items() for file, read in files.items()]
-    sources = [f"{name}/{file}" for name, file, _ in each]
+    sources = [readable(f"{name}/{file}") for name, file, _ in each]
     return _together([read for _, _, read in each], sources, shape, originals), [name for name, _, _ in each]
 
 
@@ -121,11 +124,15 @@ def as_pictures(X: Any, shape: Shape, *, originals: bool = False) -> Pictures:
     elif is_picture(X) and not isinstance(X, np.ndarray | Tensor):
         X = [X]
     if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
+        X = as_array(X, "the tensor")
     if isinstance(X, np.ndarray) and X.ndim >= 3:
         pixels = array_pixels(X, "the array", image_size=shape.image_size, channels=shape.channels)
         kept = tuple(encoded(plain) for plain in plain_pictures(X, "the array")) if originals else ()
         return Pictures(shape.tensor(pixels), ("",) * len(pixels), kept)
+    if not isinstance(X, Iterable):
+        raise DataError(
+            f"X is a {type(X).__name__}; give pictures: an array, a list of paths or Pillow images, or a folder."
+        )
     items = list(X)
     if len(items) > MAX_PICTURES:
         raise DataError(f"{len(items):,} pictures at once are too many; give at most {MAX_PICTURES:,}.")
@@ -168,6 +175,8 @@ def checked_labels(y: Any, n_examples: int) -> tuple[Label, ...]:
         )
     if not isinstance(y, Iterable) or isinstance(y, str):
         raise DataError(f"y holds a label for each example, but it is {y!r}. Give a list.")
+    if isinstance(y, Tensor):
+        y = as_array(y, "y")
     if isinstance(y, np.ndarray):
         from sklearn.utils.validation import column_or_1d
 
@@ -180,7 +189,7 @@ def checked_labels(y: Any, n_examples: int) -> tuple[Label, ...]:
 
 def files_in(path: Path) -> list[Path]:
     """A file itself; of a folder the files that lie in it or one level below, by name."""
-    if not path.is_dir():
+    if not _is_dir(path):
         return [path]
     found = list(visible_files(path))
     nested = [file for folder in found if folder.is_dir() for file in visible_files(folder)]
@@ -188,6 +197,13 @@ def files_in(path: Path) -> list[Path]:
     if not files:
         raise DataError(f"{path} holds no picture; give a folder with pictures in it, or one level below.")
     return files
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # too long a name
+        return False
 
 
 def read_files(
@@ -209,7 +225,7 @@ def read_files(
             if report is not None:
                 report(str(error))
         else:
-            sources.append(str(file))
+            sources.append(readable(str(file)))
     if files and not sources:
         raise DataError(f"none of the {len(files)} files can be read, such as {files[0]}. Give pictures.")
     return _together(read, sources, shape, originals)
@@ -225,4 +241,4 @@ def _together(read: Sequence[_Read], sources: Sequence[str], shape: Shape, origi
 
 
 def _source(item: object) -> str:
-    return str(item) if isinstance(item, str | os.PathLike) else ""
+    return readable(str(item)) if isinstance(item, str | os.PathLike) else ""

@@ -1,6 +1,7 @@
 """What a classifier knows, as one value that is never changed: every call makes a new one, and the old one can be kept."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -107,7 +108,7 @@ class Knowledge:
         features: of the stored examples, by the weights that answer now.
         base_features: of the stored examples, by weights that have not learned from them: the base's. The same as
             `features` where the embedding stands still.
-        unknown: what the score of unknown is computed with.
+        unknown: what the score of unknown is computed with; empty where there is none.
     """
 
     classes: tuple[Label, ...] = ()
@@ -117,8 +118,13 @@ class Knowledge:
     features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     base_features: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     calibration: Calibration = Calibration()
-    unknown: dict[str, Tensor] = field(default_factory=dict)
+    unknown: Mapping[str, Tensor] = field(default_factory=dict)
+    tells_unknown: bool = False
     history: tuple[Event, ...] = ()
+
+    def with_unknown(self, unknown: Mapping[str, Tensor] | None) -> "Knowledge":
+        """The same with what the score of unknown is computed with, if there is one."""
+        return replace(self, unknown={} if unknown is None else unknown, tells_unknown=unknown is not None)
 
     @property
     def counts(self) -> list[int]:

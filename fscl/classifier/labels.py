@@ -1,18 +1,17 @@
 """Labels of any one kind: words, whole numbers, numbers, or truth values; as plain Python values that JSON can hold."""
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fscl.data.names import class_name, look
 from fscl.errors import DataError
 
 Label = str | int | float | bool
 KINDS: tuple[type[Label], ...] = (bool, int, float, str)  # bool first: it is an int to Python
 WORDS: dict[type, str] = {bool: "truth values", int: "whole numbers", float: "numbers", str: "words"}
-MAX_LENGTH = 500
 
 
 def plain_labels(y: Iterable[Any], known: Sequence[Label] = ()) -> list[Label]:
@@ -45,14 +44,20 @@ def _plain(value: object) -> Label:
         raise DataError(f"a label is a word, a number or a truth value, but {value!r} is a {type(value).__name__}.")
     if isinstance(label, float) and not np.isfinite(label):
         raise DataError(f"a label is a number that is finite, but this one is {label}. Leave out what has no label.")
-    if isinstance(label, str) and (not label.strip() or len(label) > MAX_LENGTH or not _is_writable(label)):
-        shown = label if len(label) <= 60 else label[:60] + "…"
+    if isinstance(label, int) and not -(2**63) <= label < 2**63:
         raise DataError(
-            f"a label is a printable word of 1 to {MAX_LENGTH} characters, but one is {shown!r}. Rename it."
+            f"a label that is a whole number has 64 bits at most, but one is {label}. Make it a word with str()."
         )
-    return label
+    return class_name(label) if isinstance(label, str) else label
 
 
-def _is_writable(word: str) -> bool:
-    """Whether a word has characters alone that people write; joiners and wide spaces are part of some scripts."""
-    return not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in word)
+def check_look(words: Iterable[Label]) -> None:
+    """Refuse two names that nobody could tell apart."""
+    seen: dict[str, str] = {}
+    for word in words:
+        if isinstance(word, str):
+            other = seen.setdefault(look(word), word)
+            if other != word:
+                raise DataError(
+                    f"the classes {other!r} and {word!r} look the same but are written differently; give both one name."
+                )

@@ -1,7 +1,8 @@
 """A classifier over time: its present state, and those before, in memory or in a folder."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from fscl.classifier.estimate import estimate_of
 from fscl.classifier.inputs import Shape
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.settings import ClassifierSettings
-from fscl.classifier.store.folder import ModelFolder
+from fscl.classifier.store.folder import READ_ATTEMPTS, ModelFolder
 from fscl.classifier.store.lock import TIMEOUT
 from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.teacher import Snapshot, Teacher
-from fscl.errors import MisuseError
+from fscl.errors import MisuseError, ModelBusy, StorageError
 from fscl.nets.network import Network
 from fscl.storage import tensor_digest
 
@@ -77,17 +78,35 @@ class Model:
             if self.folder is None:
                 self.change(lambda teacher, before: teacher.learned(before, lesson))
             else:
-                self.snapshot = self.folder.teach(lesson)
+                with self._in_step():
+                    self.snapshot = self.folder.teach(lesson)
 
     def change(self, made: Change, *, final: bool = False) -> None:
         """Replace what is known by what `made` makes of it; `final` leaves no way back."""
         with self._changing:
             if self.folder is not None:
-                self.snapshot = self.folder.change(made, final=final)
+                with self._in_step():
+                    self.snapshot = self.folder.change(made, final=final)
                 return
             after = made(self.teacher, self.snapshot)
             self._keep([] if final else [*self.past, self.snapshot])
             self.snapshot = after
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """What is stopped in the middle leaves this as the folder is: before the change, or after it."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                self.refresh()
+            raise
+
+    def refresh(self) -> None:
+        """Read the folder again if another process, or another handle, has changed it meanwhile."""
+        with self._changing:
+            if self.folder is not None:
+                self.snapshot = self.folder.read()
 
     def follow(self, before: "Model") -> None:
         """What another model knew can be gone back to, if it had the same base and settings."""
@@ -96,11 +115,14 @@ class Model:
 
     def undo(self, n_calls: int) -> None:
         """Go back by so many calls."""
+        if not isinstance(n_calls, int) or isinstance(n_calls, bool):
+            raise MisuseError(f"undo takes back a whole number of calls, but n_calls is a {type(n_calls).__name__}.")
         if n_calls < 1:
             raise MisuseError(f"undo takes back 1 call or more, but n_calls is {n_calls}.")
         with self._changing:
             if self.folder is not None:
-                self.snapshot = self.folder.undo(n_calls)
+                with self._in_step():
+                    self.snapshot = self.folder.undo(n_calls)
                 return
             if n_calls > len(self.past):
                 raise MisuseError(
@@ -138,6 +160,17 @@ class Model:
 
     def about(self) -> dict[str, Any]:
         """What is known, as a JSON value: settings, classes with their stored examples and accuracy, bytes, history."""
+        for _ in range(READ_ATTEMPTS):
+            asked = self.snapshot
+            try:
+                return self._about()
+            except StorageError:  # a writer may have dropped the state that we have
+                self.refresh()
+                if self.snapshot is asked:
+                    raise
+        raise ModelBusy("the model is being changed all the time; try again.")
+
+    def _about(self) -> dict[str, Any]:
         snapshot, folder = self.snapshot, self.folder
         knowledge = snapshot.knowledge
         memory = knowledge.memory_use(self.settings.memory_bytes)

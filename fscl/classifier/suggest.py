@@ -52,6 +52,8 @@ def suggest(snapshot: Snapshot, images: Tensor, sources: tuple[str, ...], *, n: 
     """
     if n < 1:
         raise MisuseError(f"n is {n}; at least 1 picture can be suggested.")
+    if len(images) == 0:
+        return []
     knowledge = snapshot.knowledge
     features = snapshot.learner.features(images)
     chances = probabilities(snapshot.learner.scores(features), knowledge.calibration.temperature)

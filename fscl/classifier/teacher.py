@@ -6,17 +6,20 @@ from functools import cached_property
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from fscl.classifier.calibrate import base_features, calibrate
 from fscl.classifier.knowledge import Calibration, Event, Knowledge, Lesson
-from fscl.classifier.labels import WORDS, Label, plain_labels
+from fscl.classifier.labels import WORDS, Label, check_look, plain_labels
 from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.continual.learner import ContinualLearner, LearnerState, renumbered
 from fscl.continual.memory import ReplayMemory
 from fscl.continual.registry import make_learner, method_for, with_changes
 from fscl.data.pool import Examples
-from fscl.errors import MisuseError, suggestion
+from fscl.errors import FsclError, MisuseError, StorageError, suggestion
 from fscl.nets.network import Network
+
+FORGED = "Restore the model from a copy."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +78,7 @@ class Teacher:
 
     def snapshot(self, knowledge: Knowledge, state: LearnerState | None) -> Snapshot:
         """A state that was stored."""
-        return Snapshot(knowledge, _Restore(self, state), state)
+        return Snapshot(knowledge, _Restore(self, knowledge, state), state)
 
     def fresh(self, *, n_new: int = 0) -> ContinualLearner:
         """A learner that has learned nothing; one that can learn `n_new` examples at once."""
@@ -91,12 +94,36 @@ class Teacher:
             ) from error
         return make_learner(method.name, self.network, seed=given.seed, settings=settings)
 
-    def restored(self, state: LearnerState | None, *, n_new: int = 0) -> ContinualLearner:
+    def restored(self, snapshot: Snapshot, *, n_new: int = 0) -> ContinualLearner:
         """A learner restored from a state; changing it does not affect the state."""
-        learner = self.fresh(n_new=n_new)
+        state, learner = snapshot.learner_state(), self.fresh(n_new=n_new)
         if state is not None:
-            learner.restore(state)
+            self._restore(learner, state, snapshot.knowledge)
         return learner
+
+    def _restore(self, learner: ContinualLearner, state: LearnerState, knowledge: Knowledge) -> None:
+        """A state that was read may have been forged: it must fit the learner, and give scores of the right classes."""
+        # whole numbers stay whole; how precise the others are depends on what was learned
+        whole = {name: not tensor.is_floating_point() for name, tensor in learner.state().tensors.items()}
+        for name, tensor in state.tensors.items():
+            if name in whole and whole[name] == tensor.is_floating_point():
+                raise StorageError(
+                    f"{name!r} of {self.settings.method} should hold {'whole ' if whole[name] else ''}numbers, but holds "
+                    f"{tensor.dtype}. {FORGED}"
+                )
+        try:
+            learner.restore(state)
+            scores = _one_answer(learner, knowledge)
+        except FsclError:
+            raise
+        except Exception as error:  # what a learner raises on tensors of the wrong shape
+            raise StorageError(
+                f"{self.settings.method} cannot use the state that is stored ({error}). {FORGED}"
+            ) from error
+        if scores.shape[1:] != (len(knowledge.classes),) or not bool(torch.isfinite(scores.amax(1)).all()):
+            raise StorageError(
+                f"the state that is stored for {self.settings.method} does not fit its classes. {FORGED}"
+            )
 
     def learned(self, before: Snapshot, lesson: Lesson) -> Snapshot:
         """With a lesson learned."""
@@ -106,9 +133,10 @@ class Teacher:
         plain_labels(lesson.labels, known)
         taught = dict.fromkeys(lesson.labels)
         classes = (*known, *(label for label in taught if label not in known))
+        check_look(classes)
         number = {label: position for position, label in enumerate(classes)}
         support = Examples(lesson.examples, torch.tensor([number[label] for label in lesson.labels]))
-        learner = self.restored(before.learner_state(), n_new=len(support))
+        learner = self.restored(before, n_new=len(support))
         learner.learn_task(support)
         after = self._storing(replace(before.knowledge, classes=classes), support, lesson.sources, learner)
         new, old = classes[len(known) :], tuple(label for label in taught if label in known)
@@ -120,7 +148,7 @@ class Teacher:
         lesson = Lesson(torch.zeros(0), (), (), "forget", when)
         if was.classes == (label,):
             return self.snapshot(_recorded(Knowledge(history=was.history), lesson, known=(label,)), None)
-        learner = self.restored(before.learner_state())
+        learner = self.restored(before)
         if learner.without_class(gone):
             remembered = learner.remembered()  # the same examples as those below; from now on these very ones
             after = _without(was, gone, None if remembered is None else remembered.examples)
@@ -136,6 +164,7 @@ class Teacher:
         if new in was.classes:
             raise MisuseError(f"there is a class {new!r} already; forget one of the two, or choose another name.")
         classes = (*was.classes[:position], new, *was.classes[position + 1 :])
+        check_look(classes)
         lesson = Lesson(torch.zeros(0), (), (), "rename", when)
         after = _recorded(replace(was, classes=classes), lesson, new=(new,), known=(old,))
         return Snapshot(after, before.learner_or_make(), before.stored)  # a learner knows no names: it is the same one
@@ -239,7 +268,7 @@ class Teacher:
         unknown = None
         if after.examples is not None:
             calibration, unknown = calibrate(learner, after.features, after.base_features, after.examples)
-        after = replace(after, calibration=calibration, unknown={} if unknown is None else unknown.tensors)
+        after = replace(after, calibration=calibration).with_unknown(None if unknown is None else unknown.tensors)
         after = _recorded(after, lesson, new=new, known=known)
         return Snapshot(after, _Made(learner))
 
@@ -249,10 +278,11 @@ class _Restore:
     """Makes the learner of a stored state."""
 
     teacher: Teacher
+    knowledge: Knowledge
     state: LearnerState | None
 
     def __call__(self) -> ContinualLearner:
-        return self.teacher.restored(self.state)
+        return self.teacher.restored(Snapshot(self.knowledge, self, self.state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +293,15 @@ class _Made:
 
     def __call__(self) -> ContinualLearner:
         return self.learner
+
+
+def _one_answer(learner: ContinualLearner, knowledge: Knowledge) -> Tensor:
+    """Scores of a stored example, if there is one: all the way from the picture where the embedding was learned, too."""
+    if len(knowledge.features) == 0 or knowledge.examples is None:
+        return torch.zeros(0, learner.n_classes)
+    if learner.moves_embedding:
+        return learner.scores(learner.features(knowledge.examples.images[:1]))
+    return learner.scores(knowledge.features[:1])
 
 
 def position_of(knowledge: Knowledge, label: object) -> int:

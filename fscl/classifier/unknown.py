@@ -47,6 +47,7 @@ instead of these constants, lowered the AUROC by up to 0.05, or left it where it
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -81,7 +82,7 @@ class Unknown:
         return unknown_score(self.tensors, features, head_scores)
 
 
-def unknown_score(tensors: Params, features: Tensor, head_scores: Tensor) -> Tensor:
+def unknown_score(tensors: Mapping[str, Tensor], features: Tensor, head_scores: Tensor) -> Tensor:
     """What `Unknown.score` returns: tensor operations alone, so that it can be exported."""
     ratio = _ratio(tensors, features.to(tensors["scales"].dtype))
     location, scale, head_location, head_scale = tensors["scales"].unbind()
@@ -136,6 +137,17 @@ def fit_unknown(
     return Unknown(_stored(tensors, scales), upper_quantile(scores))
 
 
+def fit_again(features: Tensor, labels: Tensor, n_classes: int, scales: Tensor, groups: Tensor | None = None) -> Params:
+    """The tensors that `fit_unknown` made of the same examples, bit for bit; the scales alone cannot be had so.
+
+    Args:
+        features, labels, n_classes, groups: as of `fit_unknown`.
+        scales: those that it found.
+    """
+    first = first_of_each(labels, groups)
+    return _stored(_fit(root(features[first].double()), labels[first], n_classes), scales)
+
+
 def upper_quantile(scores: Tensor) -> float:
     """What a further score exceeds with a probability of 5 %.
 
@@ -174,7 +186,7 @@ def _stored(tensors: Params, scales: Tensor) -> Params:
     return {name: tensor.float() for name, tensor in {**tensors, "scales": scales}.items()}
 
 
-def _ratio(tensors: Params, features: Tensor) -> Tensor:
+def _ratio(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
     """How much farther the nearest class is than the population, by the logarithms of Student's t: (n,)."""
     centred = root(features) - tensors["centre"]
     squares = centred.square().sum(1)

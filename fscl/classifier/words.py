@@ -8,9 +8,11 @@ from fscl.classifier.estimate import Estimate
 from fscl.classifier.explain import Explanation
 from fscl.classifier.knowledge import Event
 from fscl.classifier.labels import Label
+from fscl.classifier.store.repair import Repaired
 from fscl.classifier.trial import Trial
 
 MAX_NAMED = 12
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes
 PER_CENT = 100
 NOTHING_LOST = 1e-9
 
@@ -115,6 +117,15 @@ def answer_json(name: str, found: Explanation, *, reject: bool, top: int = 5) ->
     }
 
 
+def cell(value: object) -> object:
+    """A value for a table: a word that a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> cell("=1+1"), cell("oak"), cell(-1)
+    ("'=1+1", 'oak', -1)
+    """
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA else value
+
+
 ANSWER_COLUMNS = ("image", "label", "probability", "unknown", "nearest_label", "nearest_source")
 
 
@@ -127,14 +138,14 @@ def answer_row(name: str, found: Explanation, *, reject: bool, top: int = 1) -> 
     """One answer for a table, in the order of `answer_columns`; as long as they, however few classes there are."""
     label = "" if reject and found.unknown else found.label
     near = found.nearest[0] if found.nearest else None
-    others: list[object] = [cell for label, chance in found.ranked[1:top] for cell in (label, f"{chance:.4f}")]
+    others: list[object] = [each for name, chance in found.ranked[1:top] for each in (cell(name), f"{chance:.4f}")]
     return [
-        name,
-        label,
+        cell(name),
+        cell(label),
         f"{found.probability:.4f}",
         str(found.unknown).lower(),
-        near.label if near else "",
-        near.source if near else "",
+        cell(near.label) if near else "",
+        cell(near.source) if near else "",
         *others,
         *[""] * (2 * (top - 1) - len(others)),
     ]
@@ -159,6 +170,19 @@ def about_lines(about: Mapping[str, Any], estimate: Estimate) -> list[str]:
     if about["waiting"]:
         lines.append("a lesson that was cut short waits in the journal; the next change completes it")
     return lines
+
+
+def repair_lines(done: Repaired, last: str) -> list[str]:
+    """What a repair did; `last` is the last call that the model remembers."""
+    if not done.problems:
+        return ["nothing is damaged"]
+    calls = f"{done.went_back} {'call' if done.went_back == 1 else 'calls'}"
+    lines = [f"damaged: {problem}" for problem in done.problems]
+    lines.append(f"lost: the last {calls}" if done.went_back else "the present state is whole: no call is lost")
+    if done.n_lost > done.went_back:
+        n = done.n_lost - done.went_back
+        lines.append(f"lost: {n} earlier {'state' if n == 1 else 'states'}, which `undo` now passes over")
+    return [*lines, f"now after: {last}", f"the damaged files are in {done.aside}"]
 
 
 def event_line(event: Event) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from fscl import __version__
 from fscl.cli import ask, model
+from fscl.cli.opening import terminated_like_ctrl_c
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def train(
     from fscl.experiment.progress import Reporter
 
     resolved = load_config(config, [*(overrides or []), *_where(device, autocast)])
-    path, lines = train_and_test(resolved, out or Path("bases") / resolved.name, Reporter())
+    with terminated_like_ctrl_c():
+        path, lines = train_and_test(resolved, out or Path("bases") / resolved.name, Reporter())
     for line in [*lines, str(path)] if lines else []:
         typer.echo(line)
 
@@ -287,7 +289,9 @@ def _run(
     from fscl.experiment.progress import Reporter
     from fscl.experiment.run import run_experiment
 
-    _show(run_experiment(config, folder, workers=workers, executor=executor, reporter=Reporter(), reuse=reuse))
+    with terminated_like_ctrl_c():
+        record = run_experiment(config, folder, workers=workers, executor=executor, reporter=Reporter(), reuse=reuse)
+    _show(record)
 
 
 def _show(record: "RunRecord") -> None:
@@ -324,6 +328,8 @@ def main() -> None:
 
 
 def _fail(sentence: str, code: int) -> None:
+    from fscl.data.names import printable
+
     rank = os.environ.get("RANK", "0")  # torchrun numbers its processes
-    print(f"fscl{'' if rank == '0' else f', process {rank}'}: {sentence}", file=sys.stderr)
+    print(f"fscl{'' if rank == '0' else f', process {rank}'}: {printable(sentence)}", file=sys.stderr)
     sys.exit(code)

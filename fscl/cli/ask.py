@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fscl.cli.opening import AsJson, Model, SkipBad, label_of, load, load_taught
+from fscl.cli.opening import AsJson, Model, SkipBad, label_of, load, load_taught, say
 from fscl.errors import MisuseError, unknown_name
 
 
@@ -37,7 +37,7 @@ def predict(
     answers = list(zip(names, found, strict=True))
     if as_json:
         listed = [words.answer_json(*each, reject=reject, top=top or 5) for each in answers]
-        typer.echo(json.dumps(listed, ensure_ascii=False, indent=1))
+        say(json.dumps(listed, ensure_ascii=False, indent=1))
         return
     if as_csv:
         table = csv.writer(sys.stdout)
@@ -45,7 +45,7 @@ def predict(
         table.writerows(words.answer_row(*each, reject=reject, top=top or 1) for each in answers)
         return
     for each in answers:
-        typer.echo(words.answer_line(*each, reject=reject, top=top or 1))
+        say(words.answer_line(*each, reject=reject, top=top or 1))
 
 
 def examine(
@@ -72,7 +72,7 @@ def examine(
         write_bytes(path, text(found).encode())
     print_assessment(found, Console(highlight=False))
     for path, _ in asked_for:
-        typer.echo(str(path))
+        say(str(path))
 
 
 def examples(
@@ -91,10 +91,10 @@ def examples(
             raise unknown_name("class", name, map(str, classifier.class_accuracy_))
         found = tuple(each for each in found if each.label == label)
     if as_json:
-        typer.echo(json.dumps([vars(each) for each in found], ensure_ascii=False, indent=1))
+        say(json.dumps([vars(each) for each in found], ensure_ascii=False, indent=1))
         return
     for each in found:
-        typer.echo(example_line(each))
+        say(example_line(each))
 
 
 def suggest(
@@ -110,10 +110,10 @@ def suggest(
     found = load_taught(model).suggest(photos, n=n, skip_bad=skip_bad, report=Reporter().warn)
     if as_json:
         listed = [{"image": each.source, "ranked": each.ranked, "distance": each.distance} for each in found]
-        typer.echo(json.dumps(listed, ensure_ascii=False, indent=1))
+        say(json.dumps(listed, ensure_ascii=False, indent=1))
         return
     for each in found:
-        typer.echo(f"{each.source}: {each.reason}")
+        say(f"{each.source}: {each.reason}")
 
 
 def info(model: Model, as_json: AsJson = False) -> None:
@@ -121,18 +121,18 @@ def info(model: Model, as_json: AsJson = False) -> None:
     classifier = load(model)
     about = classifier.about()
     if as_json:
-        typer.echo(json.dumps(about, ensure_ascii=False, indent=1))
+        say(json.dumps(about, ensure_ascii=False, indent=1))
         return
     from fscl.classifier.words import about_lines
 
     for line in about_lines(about, classifier.estimate_):
-        typer.echo(line)
+        say(line)
 
 
 def export(model: Model, out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The file to write.")]) -> None:
     """Write extractor and head as one ONNX file, and its labels beside it."""
     written = load_taught(model).export(out)
-    typer.echo(
+    say(
         f"probabilities differ by at most {written.largest_difference:.1e} from the model's on {written.n_checked} "
         f"pictures, run by onnxruntime\nlabels: {written.labels_path}\n{written.path}"
     )
@@ -144,13 +144,13 @@ def check_model_folder(model: Path) -> bool:
 
     found = check_model(model)
     for problem in found.problems:
-        typer.echo(problem)
+        say(problem)
     if found.waiting:
-        typer.echo("a lesson that was cut short waits in the journal; the next change completes it")
+        say("a lesson that was cut short waits in the journal; the next change completes it")
     if found.strays:
-        typer.echo(f"{len(found.strays)} files that a stopped process left; the next change removes them")
+        say(f"{len(found.strays)} files that a stopped process left; the next change removes them")
     state = f"{len(found.problems)} bad" if found.problems else "all as they should be"
-    typer.echo(f"{found.n_files} files, {found.n_bytes:,} bytes, {state}")
+    say(f"{found.n_files} files, {found.n_bytes:,} bytes, {state}")
     return not found.problems
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fscl.cli.opening import ClassName, Model, SkipBad, label_of, load, load_taught, prepare
+from fscl.cli.opening import ClassName, Model, SkipBad, label_of, load, load_taught, prepare, say, telling
 from fscl.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def new(
     )
     made.save(model)
     if base is None:
-        typer.echo(SAID[chosen])
-    typer.echo(str(model))
+        say(SAID[chosen])
+    say(str(model))
 
 
 def learn(
@@ -77,18 +77,18 @@ def learn(
         pictures, labels = classifier.read_folder(photos, skip_bad=skip_bad, report=reporter.warn)
     before, was = classifier.class_accuracy_, classifier.estimated_accuracy_
     for line in what_comes(labels, list(before)):
-        typer.echo(line)
+        say(line)
     if dry_run:
         with reporter.stage(f"Learning {len(labels)} examples on trial"):
             trial = classifier.dry_run(pictures, labels)
         for line in [*trial_lines(trial), "nothing was learned: this was a dry run"]:
-            typer.echo(line)
+            say(line)
         return
     with reporter.stage(f"Learning {len(labels)} examples"):
         classifier.partial_fit(pictures, labels)
     for line in what_it_did(before, classifier.class_accuracy_, was, classifier.estimate_):
-        typer.echo(line)
-    typer.echo(str(model))
+        say(line)
+    say(str(model))
 
 
 def correct(
@@ -105,14 +105,14 @@ def correct(
     known = list(classifier.class_accuracy_)
     classifier.correct(image, label, new=new_class or _wants_new(classifier, label))
     for line in what_comes([label], known):
-        typer.echo(line)
-    typer.echo(str(model))
+        say(line)
+    say(str(model))
 
 
 def remove(model: Model, example: Example) -> None:
     """Take one stored example out. `undo` brings it back."""
     _say_last(load_taught(model).remove(_example(example)))
-    typer.echo(str(model))
+    say(str(model))
 
 
 def move(model: Model, example: Example, name: ClassName, new_class: NewClass = False) -> None:
@@ -120,21 +120,21 @@ def move(model: Model, example: Example, name: ClassName, new_class: NewClass = 
     classifier = load_taught(model)
     label = label_of(classifier, name)
     _say_last(classifier.move(_example(example), label, new=new_class or _wants_new(classifier, label)))
-    typer.echo(str(model))
+    say(str(model))
 
 
 def forget(model: Model, name: ClassName) -> None:
     """Forget a class: the model no longer holds its images or predicts it. This cannot be undone."""
     classifier = load_taught(model)
     classifier.forget(label_of(classifier, name))
-    typer.echo(str(model))
+    say(str(model))
 
 
 def rename(model: Model, name: ClassName, new_name: Annotated[str, typer.Argument(metavar="NEW")]) -> None:
     """Give a class another name."""
     classifier = load_taught(model)
     classifier.rename(label_of(classifier, name), new_name)
-    typer.echo(str(model))
+    say(str(model))
 
 
 def reteach(
@@ -157,8 +157,8 @@ def reteach(
         again = classifier.reteach(new_model, base=base, method=method)
     accuracies = (classifier.class_accuracy_, again.class_accuracy_)
     for line in what_it_did(*accuracies, classifier.estimated_accuracy_, again.estimate_):
-        typer.echo(line)
-    typer.echo(str(new_model))
+        say(line)
+    say(str(new_model))
 
 
 def undo(
@@ -172,22 +172,36 @@ def undo(
     waiting, before = classifier.waiting(), classifier.history_
     classifier.undo(calls)
     if waiting:
-        typer.echo("dropped: a lesson that was cut short")
+        say("dropped: a lesson that was cut short")
     for event in reversed(before[len(classifier.history_) :]):
-        typer.echo(f"undone: {event_line(event)}")
-    typer.echo(str(model))
+        say(f"undone: {event_line(event)}")
+    say(str(model))
+
+
+def repair(model: Model) -> None:
+    """Make a damaged model whole again: go back to its newest whole state, and keep the damaged files aside."""
+    prepare()
+    from fscl.classifier.store.repair import repair_model
+    from fscl.classifier.words import event_line, repair_lines
+
+    done = repair_model(model)
+    history = load(model).history_
+    for line in repair_lines(done, event_line(history[-1]) if history else "nothing was learned yet"):
+        say(line)
+    say(str(model))
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "new": new,
-    "learn": learn,
-    "correct": correct,
-    "remove": remove,
-    "move": move,
-    "forget": forget,
-    "rename": rename,
+    "learn": telling(learn),
+    "correct": telling(correct),
+    "remove": telling(remove),
+    "move": telling(move),
+    "forget": telling(forget),
+    "rename": telling(rename),
     "reteach": reteach,
-    "undo": undo,
+    "undo": telling(undo),
+    "repair": telling(repair),
 }
 
 
@@ -206,4 +220,4 @@ def _wants_new(classifier: "ContinualClassifier", label: "Label") -> bool:
 def _say_last(classifier: "ContinualClassifier") -> None:
     from fscl.classifier.words import event_line
 
-    typer.echo(event_line(classifier.history_[-1]))
+    say(event_line(classifier.history_[-1]))

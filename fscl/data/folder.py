@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fscl.data.images import Pixels, check_shape, read_image
+from fscl.data.names import class_name, look
 from fscl.data.pool import ClassPool, Splits
 from fscl.errors import DataError, unknown_name
 
@@ -76,7 +77,14 @@ def read_classes(
     problems: list[str] = []
     images: dict[str, dict[str, T]] = {}
     for folder in _class_folders(root, problems):
-        images[folder.name] = _load_class(folder, root, decode, problems)
+        name = class_name(folder.name)
+        alike = next((other for other in images if look(other) == look(name)), None)
+        if alike is not None:
+            raise DataError(
+                f"two folders in {root} have names that look the same but are written differently, {alike!r} and "
+                f"{folder.name!r}. Put the pictures of both into one."
+            )
+        images[name] = _load_class(folder, root, decode, problems)
     if problems and bad_files == "refuse":
         listed = "; ".join(problem.rstrip(".") for problem in problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
@@ -129,15 +137,13 @@ def _class_folders(root: Path, problems: list[str]) -> list[Path]:
     """The class folders, sorted by name; what else lies beside them is a problem."""
     folders = []
     for entry in visible_files(_folder(root)):
+        fault = _link_fault(entry, root)
         if not entry.is_dir():
             problems.append(f"{entry.name} lies beside the class folders and belongs to no class.")
-        elif _leaves(entry, root):
-            problems.append(f"{entry.name} is a link that leads out of the folder.")
-        elif not entry.name.isprintable():  # also what is not valid UTF-8, which could be written to no record
-            raise DataError(
-                f"the class folder {entry.name!r} in {root} has unprintable characters in its name; rename it."
-            )
+        elif fault is not None:
+            problems.append(f"{entry.name} {fault}.")
         else:
+            class_name(entry.name)  # refuses also what is not valid UTF-8, which could be written to no record
             folders.append(entry)
     if not folders:
         found = "only files" if problems else "nothing"
@@ -151,8 +157,9 @@ def _load_class(folder: Path, root: Path, decode: Callable[[Path, str], T], prob
     images = {}
     for file in visible_files(folder):
         name = f"{folder.name}/{file.name}"
-        if _leaves(file, root):
-            problems.append(f"{name} is a link that leads out of the folder.")
+        fault = _link_fault(file, root)
+        if fault is not None:
+            problems.append(f"{name} {fault}.")
         elif file.is_dir():
             problems.append(f"{name} is a folder inside a class folder.")
         elif not file.is_file():  # a pipe or a device, which could block for ever, or a link to nothing
@@ -182,5 +189,14 @@ def visible_files(folder: Path) -> Iterable[Path]:
     return (entry for entry in entries if not entry.name.startswith(".") and entry.name not in _HIDDEN)
 
 
-def _leaves(path: Path, root: Path) -> bool:
-    return path.is_symlink() and not path.resolve().is_relative_to(root.resolve())
+def _link_fault(path: Path, root: Path) -> str | None:
+    """What is wrong with a link, if it is one: the rest of a sentence."""
+    if not path.is_symlink():
+        return None
+    try:
+        inside = path.resolve(strict=True).is_relative_to(root.resolve())
+    except FileNotFoundError:
+        return None  # it leads nowhere, and is told so as no regular file
+    except (OSError, RuntimeError):
+        return "is a link that leads to itself"
+    return None if inside else "is a link that leads out of the folder"

@@ -20,7 +20,9 @@ from fscl.errors import DataError
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 INSTALL_HEIF = "python -m pip install pillow-heif"
+KNOWN_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 MAX_PIXELS = 64 * 10**6
+MAX_LENGTH = 65_535  # pixels of a side: what a JPEG can have
 MAX_SIDE = 512
 
 Pixels = NDArray[np.uint8]
@@ -142,6 +144,8 @@ def _check_header(image: Image.Image, original_size: tuple[int, int] | None) -> 
         raise _Refused(f"is {width}×{height} pixels; it must be {original_size[0]}×{original_size[1]}")
     if width * height > MAX_PIXELS:
         raise _Refused(f"is {width}×{height} pixels, over the {MAX_PIXELS // 10**6} megapixels that are read")
+    if max(width, height) > MAX_LENGTH:
+        raise _Refused(f"is {width}×{height} pixels; a side may have at most {MAX_LENGTH:,}")
     # An MPO is a camera's JPEG with a preview or depth map behind the picture, and a HEIF file may hold such, too: the
     # frame that is open is the picture.
     if getattr(image, "is_animated", False) and image.format not in ("MPO", "HEIF"):
@@ -154,6 +158,8 @@ def _plain(image: Image.Image) -> Image.Image:
         raise _Refused("cannot be decoded (its pixels are floating-point numbers, which have no fixed range)")
     if image.mode.startswith("I"):
         return _from_deep_grey(image)
+    if image.mode not in KNOWN_MODES:
+        raise _Refused(f"has colours of a kind ({image.mode}) that is not read; convert it to RGB")
     if image.has_transparency_data:
         colour = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colour).convert("RGB")

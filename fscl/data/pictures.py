@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fscl.data.images import MAX_PIXELS, Pixels, open_plain, plain_of, square
+from fscl.data.images import MAX_LENGTH, MAX_PIXELS, Pixels, open_plain, plain_of, square
 from fscl.errors import DataError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -46,11 +47,22 @@ def plain_picture(item: object, *, name: str) -> Image.Image:
         return open_plain(bytes(item), name=name)
     if isinstance(item, Image.Image):
         return plain_of(item, name=name)
-    array = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
+    array = as_array(item, name)
     if array.ndim not in (2, 3):
         raise DataError(f"{name} has {array.ndim} dimensions; a picture has shape (h, w), (h, w, c) or (c, h, w).")
     (plain,) = plain_pictures(array[None], name)
     return plain
+
+
+def as_array(item: object, name: str) -> NDArray[Any]:
+    """Anything that numpy can take as an array; a tensor of any kind, too."""
+    try:
+        if isinstance(item, Tensor):
+            dense = item.detach().cpu().to_dense() if item.layout != torch.strided else item.detach().cpu()
+            item = (dense.float() if dense.dtype == torch.bfloat16 else dense).numpy()
+        return np.asarray(item)
+    except Exception as error:  # whatever an object of another library raises when it is asked for its numbers
+        raise DataError(f"{name} is a {type(item).__name__} that is no array of numbers ({error}).") from error
 
 
 def plain_pictures(array: NDArray[Any], name: str) -> list[Image.Image]:
@@ -76,9 +88,9 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[np.uint8]:
         )
     last = _channels_last(_bytes(array, name), name)
     height, width = last.shape[1:3]
-    if height * width > MAX_PIXELS or 0 in (height, width):
-        limit = MAX_PIXELS // 10**6
-        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit} megapixels are read.")
+    if height * width > MAX_PIXELS or max(height, width) > MAX_LENGTH or 0 in (height, width):
+        limit = f"{MAX_PIXELS // 10**6} megapixels are read, at most {MAX_LENGTH:,} a side"
+        raise DataError(f"{name} has pictures of {width}×{height} pixels; from 1 pixel to {limit}.")
     return last
 
 
@@ -95,9 +107,13 @@ def encoded(plain: Image.Image) -> bytes:
 
 
 def _file(path: Path) -> Path:
-    if not path.is_file():  # a pipe or a device could block for ever
-        what = "is not a file" if path.exists() else "does not exist"
-        raise DataError(f"{path} {what}; give the path of a picture.")
+    try:
+        if not path.is_file():  # a pipe or a device could block for ever
+            what = "is not a file" if path.exists() else "does not exist"
+            raise DataError(f"{path} {what}; give the path of a picture.")
+    except (OSError, RuntimeError, ValueError) as error:  # too long a name, a circle of links
+        shown = str(path) if len(str(path)) <= 100 else f"{str(path)[:100]}…"
+        raise DataError(f"{shown} is no path of a picture ({getattr(error, 'strerror', None) or error}).") from error
     return path
 
 

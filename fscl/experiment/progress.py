@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fscl.data.names import printable
+
 SPEED_WINDOW = 120  # seconds over which the time left is estimated
 LOG_EVERY = 60  # seconds between lines where there is no terminal to draw a bar on
 
@@ -68,9 +70,9 @@ class Reporter:
 
     def warn(self, text: str) -> None:
         """A remark that must not be missed: shown wherever stderr goes."""
-        self.console.print(text, markup=False)
+        self.console.print(printable(text), markup=False)
 
     def say(self, text: str) -> None:
         """A remark; not shown where progress is silent."""
         if not self.quiet:
-            self.console.print(text, markup=False)
+            self.console.print(printable(text), markup=False)

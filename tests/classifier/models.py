@@ -32,3 +32,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a model but the lock's, which tell the last writer's number."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("lock", "writer"))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def asked(model: ContinualClassifier) -> list[object]:
+    """What a classifier says of some pictures, but for the pictures themselves."""
+    return [
+        (
+            each.ranked,
+            [(near.label, near.source, near.distance) for near in each.nearest],
+            each.unknown_score,
+            each.threshold,
+        )
+        for each in model.explain_all(POOL.images[:8, 0].numpy())
+    ]

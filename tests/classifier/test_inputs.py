@@ -80,8 +80,8 @@ BAD: list[tuple[str, Callable[[Path], Any], Any, str]] = [
     ("no pixels", lambda _: np.zeros((1, 0, 4), np.uint8), ["a"], "pictures of 4×0 pixels"),
     ("fewer labels than pictures", lambda _: GREY, ["a"], "2 examples and 1 labels"),
     ("no labels", lambda _: GREY, None, "the labels y are missing"),
-    ("an empty name", lambda _: GREY, ["a", " "], "a printable word of 1 to 500 characters"),
-    ("a name with a line break", lambda _: GREY, ["a", "b\nc"], "a printable word"),
+    ("an empty name", lambda _: GREY, ["a", " "], "has a character that can be seen, but one is"),
+    ("a name with a line break", lambda _: GREY, ["a", "b\nc"], "has only characters that can be seen"),
     ("a label that is no label", lambda _: GREY, ["a", None], "a word, a number or a truth value"),
     ("a label that is not finite", lambda _: GREY, [0.5, float("inf")], "finite"),
 ]

@@ -119,3 +119,16 @@ def test_the_number_of_the_writer_may_be_missing(model: ContinualClassifier, tmp
             model.partial_fit(*examples(2))
     finally:
         holder.kill()
+
+
+def test_deleting_the_lock_while_it_is_held_lets_no_second_writer_in(model: ContinualClassifier, tmp_path: Path):
+    holder = Holder(tmp_path / "model")
+    try:
+        (tmp_path / "model" / "lock").unlink()
+        before = contents(tmp_path / "model")
+        with pytest.raises(ModelBusy):
+            model.partial_fit(*examples(2))
+        assert contents(tmp_path / "model") == before
+    finally:
+        holder.kill()
+    assert model.partial_fit(*examples(2)).classes_.tolist() == ["class-0", "class-1", "class-2"]

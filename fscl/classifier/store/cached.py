@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -26,10 +26,15 @@ _NAME = re.compile(r"([0-9a-f]{64}):(\d{1,8})")
 
 @dataclass
 class CachedRows:
-    """The folder `cache/` of a model. Remembers what is where, so that nothing is written twice."""
+    """The folder `cache/` of a model. Remembers what is where, so that nothing is written twice.
+
+    Attributes:
+        lost: files that were damaged and put aside.
+    """
 
     folder: Path
     names: dict[str, str] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
 
     def write(self, examples: Sequence[str], rows: Mapping[str, Tensor], *, anew: bool = False) -> list[str]:
         """Store rows (n, …) of examples with these names, those that are not stored yet in a new file; the name of each.
@@ -52,12 +57,12 @@ class CachedRows:
             self.names |= {examples[position]: f"{name}:{row}" for row, position in enumerate(new)}
         return [self.names[example] for example in examples]
 
-    def read(self, examples: Sequence[str], names: Sequence[str]) -> "LazyRows":
-        """The rows of these names, once they are asked for."""
-        for name in names:
-            file_of(name)
+    def read(self, examples: Sequence[str], names: Sequence[str]) -> "LazyRows | None":
+        """The rows of these names, once they are asked for; None where a file is lost: they can be computed again."""
+        if self.lost & set(map(file_of, names)):
+            return None
         self.names |= dict(zip(examples, names, strict=True))
-        return LazyRows(lambda: self._gathered(names))
+        return LazyRows(partial(self._gathered, names))
 
     def path(self, name: str) -> Path:
         """The file of a name."""
@@ -84,17 +89,23 @@ class CachedRows:
 
 
 class LazyRows(Mapping[str, Tensor]):
-    """Rows by name that are read when they are first asked for."""
+    """Tensors by name that are read, or computed, when they are first asked for.
 
-    def __init__(self, load: Callable[[], Params]) -> None:
+    Args:
+        load: reads them.
+        known: those that are at hand.
+    """
+
+    def __init__(self, load: Callable[[], Params], known: Params | None = None) -> None:
         self._load = load
+        self._known = known or {}
 
     @cached_property
     def _rows(self) -> Params:
         return self._load()
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._rows[name]
+        return self._known[name] if name in self._known else self._rows[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)

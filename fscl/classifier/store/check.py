@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from fscl.classifier.store.cached import CachedRows, file_of
-from fscl.classifier.store.folder import BASE, READ_ATTEMPTS, ModelFolder
-from fscl.classifier.store.manifest import FileRecord, Manifest, read_manifest, verify
+from fscl.classifier.store.folder import READ_ATTEMPTS, ModelFolder
+from fscl.classifier.store.manifest import BASE, NAME, FileRecord, Manifest, read_manifest, verify
 from fscl.classifier.store.sheets import ImageStore, sheet_of
-from fscl.classifier.store.states import read_details
-from fscl.classifier.store.sweep import strays
+from fscl.classifier.store.states import names_in
+from fscl.classifier.store.sweep import FOLDERS, strays
 from fscl.errors import ModelBusy, StorageError
 
 
@@ -43,29 +43,18 @@ def check_model(folder: Path) -> Checked:
 
 
 def _checked(folder: Path, manifest: Manifest) -> Checked:
-    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    paths, problems = [folder / "model.json"], []
-    contents: dict[Path, Callable[[], bytes]] = {}
+    paths, problems = [folder / NAME], []
+    for name in FOLDERS:
+        if (folder / name).is_symlink():
+            problems.append(f"{folder / name} is a link; nothing outside the model's folder is read or written.")
     for path, record in _recorded(folder, manifest):
         paths.append(path)
         try:
             verify(path, record)
         except StorageError as error:
             problems.append(str(error))
-    for state in manifest.states:
-        try:
-            details = read_details(folder, state)
-            contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, details["images"])}
-            rows = map(file_of, details.get("cached", []))
-            contents |= {cached.path(name): partial(cached.content, name) for name in rows}
-            contents |= {
-                images.originals.path(name): partial(images.originals.content, name)
-                for name in details.get("originals", [])
-                if name
-            }
-        except (StorageError, KeyError, TypeError) as error:
-            if str(error) not in problems:
-                problems.append(str(error))
+    contents, unreadable = _named(folder, manifest)
+    problems += [problem for problem in unreadable if problem not in problems]
     for path, content in contents.items():
         try:
             paths.append(path)
@@ -91,6 +80,24 @@ def _checked(folder: Path, manifest: Manifest) -> Checked:
     except OSError as error:
         problems.append(f"{folder} cannot be read: {error.strerror or error}.")
     return Checked(len(paths), n_bytes, tuple(problems), waiting, left)
+
+
+def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Callable[[], bytes]], list[str]]:
+    """The files that states name, and how each is read; and what is wrong with states that cannot say which."""
+    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
+    contents: dict[Path, Callable[[], bytes]] = {}
+    problems = []
+    for state in manifest.states:
+        try:
+            names = names_in(folder, state)
+            contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, names["images"])}
+            contents |= {cached.path(name): partial(cached.content, name) for name in map(file_of, names["cached"])}
+            store = images.originals
+            contents |= {store.path(name): partial(store.content, name) for name in names["originals"] if name}
+        except StorageError as error:
+            problems.append(str(error))
+    aside = {folder / name for name in manifest.lost}
+    return {path: content for path, content in contents.items() if path not in aside}, problems
 
 
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:

@@ -15,8 +15,6 @@ they read model.json and what it names, and start again if a writer has moved on
 """
 
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,31 +23,42 @@ from pathlib import Path
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
 from fscl.classifier.store.cached import CachedRows
+from fscl.classifier.store.creating import write_new_model
 from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.lock import TIMEOUT, writing
 from fscl.classifier.store.manifest import (
+    BASE,
+    FORMAT,
     NAME,
+    UNKNOWN,
     Manifest,
     StateRecord,
-    new_manifest,
     read_manifest,
-    record_of,
     verify,
     write_manifest,
 )
 from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.store.sheets import ImageStore
-from fscl.classifier.store.states import read_state, write_state
+from fscl.classifier.store.states import (
+    Content,
+    content_of,
+    read_content,
+    read_contents,
+    read_state,
+    with_unknown,
+    without_unknown,
+    write_state,
+)
 from fscl.classifier.store.sweep import FOLDERS, has_strays, sweep
 from fscl.classifier.teacher import Snapshot, Teacher
-from fscl.errors import FsclError, MisuseError, ModelBusy, StorageError
+from fscl.errors import FsclError, MisuseError, ModelBusy, ModelReplaced, StorageError
 from fscl.meta.shipped import load_base
 from fscl.nets.network import Network
 from fscl.nets.precomputed import precomputed_features
 from fscl.storage import sync_folder
 
-BASE = "base.safetensors"
 READ_ATTEMPTS = 50
+REPAIR = "Or let `fscl repair {}` go back to the newest whole state; it keeps the damaged files."
 
 
 class ModelFolder:
@@ -67,7 +76,8 @@ class ModelFolder:
         self.cached = CachedRows(folder / "cache")
         self.journal = Journal(folder / "journal")
         self._teacher: Teacher | None = None
-        self._last: tuple[str, Snapshot] | None = None  # what was read or written last, under its seal
+        self._identity: str | None = None  # of the model that the teacher is of
+        self._last: tuple[str, Snapshot, Content | None] | None = None  # what was read or written last, under its seal
 
     @classmethod
     def create(
@@ -80,19 +90,12 @@ class ModelFolder:
         timeout: float = TIMEOUT,
     ) -> "ModelFolder":
         """A new model with these states, the present one last, and their originals; all of it appears at once."""
-        check_free(folder)
-        part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
-        try:
-            part.mkdir(parents=True)
-            _write_new(part, teacher, states, originals)
-            part.replace(folder)
-        except OSError as error:
-            raise StorageError(f"cannot write {folder}: {error.strerror or error}. Nothing was written.") from error
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+        write_new_model(folder, teacher, states, originals)
         with _after_the_fact(folder):
             sync_folder(folder.parent)
-        return cls(folder, timeout=timeout)
+        made = cls(folder, timeout=timeout)
+        made.teacher()
+        return made
 
     # reading
 
@@ -102,26 +105,33 @@ class ModelFolder:
         for _ in range(READ_ATTEMPTS):
             try:
                 return self.snapshot(manifest)
-            except StorageError:
+            except StorageError as error:
                 newer = read_manifest(self.folder)
                 if newer.seal == manifest.seal:
+                    if len(manifest.states) > 1:
+                        raise StorageError(f"{error} {REPAIR.format(self.folder)}") from error
                     raise
                 manifest = newer
         raise ModelBusy(f"{self.folder} is being changed all the time; try again.")
 
     def snapshot(self, manifest: Manifest) -> Snapshot:
         """The present state of a manifest."""
+        self._check_same_model(manifest)
         if self._last is not None and self._last[0] == manifest.seal:
             return self._last[1]
-        snapshot = self._read(manifest.states[-1]) if manifest.states else self.teacher(manifest).empty()
-        self._last = manifest.seal, snapshot
+        self.cached.lost = {Path(name).stem for name in manifest.lost}
+        snapshot, content = self.teacher(manifest).empty(), None
+        if manifest.states:
+            content = read_content(self.folder, manifest.states)
+            snapshot = self.state(manifest.states[-1], content)
+        self._last = manifest.seal, snapshot, content
         return snapshot
 
     def states(self) -> list[Snapshot]:
         """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
-        with self._locked():
-            manifest = read_manifest(self.folder)
-            found = [self._read(record) for record in manifest.states]
+        with self.locked() as manifest:
+            contents = read_contents(self.folder, manifest.states)
+            found = [self.state(*each) for each in zip(manifest.states, contents, strict=True)]
             return [self.teacher(manifest).empty(), *found] if manifest.begins_empty else found
 
     def teacher(self, manifest: Manifest | None = None) -> Teacher:
@@ -134,22 +144,40 @@ class ModelFolder:
                 network = load_base(verify(self.folder / BASE, manifest.base_file))
             else:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
-            self._teacher = Teacher(network, manifest.settings)
+            self._teacher, self._identity = Teacher(network, manifest.settings), manifest.identity
         return self._teacher
 
-    def _read(self, record: StateRecord) -> Snapshot:
+    def _check_same_model(self, manifest: Manifest) -> None:
+        """A folder may be replaced by another model while we have it open: what is taught here is not for that one."""
+        if self._identity is not None and manifest.identity != self._identity:
+            raise ModelReplaced(
+                f"{self.folder} holds another model now, with another base or other settings than the one that was loaded "
+                "from it. Load it again."
+            )
+
+    def state(self, record: StateRecord, content: Content) -> Snapshot:
+        """The state that a content says; sheets are read."""
         teacher = self.teacher()
-        channels, image_size = teacher.network.picture_shape or (1, 1)  # rows are on no sheet
-        return teacher.snapshot(
-            *read_state(self.folder, record, self.images, self.cached, image_size=image_size, channels=channels)
+        shape = teacher.network.picture_shape
+        channels, image_size = shape or (1, 1)  # rows are on no sheet
+        knowledge, state = read_state(
+            self.folder,
+            record,
+            content,
+            self.images,
+            self.cached,
+            image_size=image_size,
+            channels=channels,
+            row_width=teacher.network.n_features if shape is None else None,
         )
+        return teacher.snapshot(knowledge, state)
 
     def n_bytes(self) -> int:
         """Bytes of everything in the folder."""
         total = 0
         for where, _, names in os.walk(self.folder):
             for name in names:
-                with suppress(FileNotFoundError):  # a writer moves on meanwhile
+                with suppress(OSError):  # a writer moves on meanwhile
                     status = os.lstat(Path(where) / name)
                     total += status.st_size if stat.S_ISREG(status.st_mode) else 0
         return total
@@ -168,9 +196,12 @@ class ModelFolder:
     def _keep_originals(self, number: int, lesson: Lesson) -> list[str]:
         if not lesson.originals:
             return []
-        # if the process is killed before the journal has the lesson, this tells the next writer to sweep
-        (self.folder / "states" / f"{number:06}").mkdir(exist_ok=True)
+        self._mark(number)
         return self.images.originals.write(lesson.examples, lesson.originals)
+
+    def _mark(self, number: int) -> None:
+        """If the process is killed before a commit, an empty state tells the next writer to sweep."""
+        (self.folder / "states" / f"{number:06}").mkdir(exist_ok=True)
 
     def change(self, made: Callable[[Teacher, Snapshot], Snapshot], *, final: bool = False) -> Snapshot:
         """Commit what `made` makes of the present state; `final` removes every earlier one, and all that they held."""
@@ -181,8 +212,7 @@ class ModelFolder:
 
     def undo(self, n_calls: int) -> Snapshot:
         """Go back by so many calls. A lesson that was cut short counts as one."""
-        with self._locked():
-            manifest = read_manifest(self.folder)
+        with self.locked() as manifest:
             pending = self.journal.pending(manifest.next_number)
             if n_calls > manifest.n_undoable + pending:
                 able = manifest.n_undoable + pending
@@ -193,18 +223,35 @@ class ModelFolder:
             left = len(manifest.states) - (n_calls - pending)
             # with the next number a lesson that waits is none any more: both are dropped at once
             changed = {"states": manifest.states[:left], "next_number": manifest.next_number + pending}
-            manifest = manifest.model_copy(update=changed)
+            before = self.snapshot(manifest.model_copy(update=changed))  # read first: who cannot go there stays
+            changed["states"] = self.as_present(manifest, manifest.states[:left], before)
+            newer = manifest.model_copy(update={**changed, "format": FORMAT})
             try:
-                write_manifest(self.folder, manifest)
+                write_manifest(self.folder, newer)
             except OSError as error:
+                with suppress(OSError, FsclError):
+                    sweep(self.folder, manifest)
                 raise StorageError(
                     f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
                 ) from error
+            self._last = newer.seal, before, None if self._last is None else self._last[2]
             with _after_the_fact(self.folder):
                 sync_folder(self.folder)
                 self.journal.clear()
-                sweep(self.folder, manifest)
-            return self.snapshot(manifest)
+                sweep(self.folder, newer)
+            return before
+
+    def as_present(
+        self, manifest: Manifest, states: tuple[StateRecord, ...], snapshot: Snapshot
+    ) -> tuple[StateRecord, ...]:
+        """The records of these states, the last of them with what the present state alone has on disk."""
+        if not states or UNKNOWN in states[-1].files:
+            return states
+        try:
+            self._mark(manifest.next_number)
+            return (*states[:-1], with_unknown(self.folder, states[-1], snapshot.knowledge))
+        except OSError:  # a full disk shall not keep anyone from undoing: it is computed when it is asked for
+            return states
 
     def waiting(self) -> bool:
         """Whether a lesson that was written down waits to be learned."""
@@ -218,8 +265,7 @@ class ModelFolder:
     @contextmanager
     def _writing(self) -> Iterator[Manifest]:
         """The lock, and the folder as the last writer would have left it."""
-        with self._locked():
-            manifest = read_manifest(self.folder)
+        with self.locked() as manifest:
             if self.journal.pending(manifest.next_number):
                 manifest = self._completed(manifest)
             elif has_strays(self.folder, manifest):
@@ -243,22 +289,39 @@ class ModelFolder:
         return read_manifest(self.folder)
 
     def _commit(self, manifest: Manifest, after: Snapshot, *, final: bool = False) -> Snapshot:
-        record = write_state(self.folder, manifest.next_number, after, self.images, self.cached, anew=final)
-        states = (record,) if final else (*manifest.states, record)
-        keep = manifest.settings.keep_states
+        number, keep = manifest.next_number, manifest.settings.keep_states
+        self._mark(number)
+        content = content_of(after, self.images, self.cached, anew=final)
+        record = write_state(self.folder, number, content, before=self._to_build_on(manifest, final=final))
+        record = with_unknown(self.folder, record, after.knowledge)
+        states = (record,) if final else (*map(without_unknown, manifest.states), record)
         dropped = final or (keep is not None and len(states) > keep + 1)
         if keep is not None:
             states = states[max(0, len(states) - keep - 1) :]
-        changed = {"states": states, "next_number": record.number + 1}
+        changed = {"states": states, "next_number": number + 1, "format": FORMAT}
         newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not dropped})
         write_manifest(self.folder, newer)
-        self._last = newer.seal, after
+        self._last = newer.seal, after, content
         with _after_the_fact(self.folder):
             sync_folder(self.folder)
             self.journal.clear()
             if dropped:
                 sweep(self.folder, newer)
+            elif manifest.states:
+                (self.folder / manifest.states[-1].folder / UNKNOWN).unlink(missing_ok=True)
         return after
+
+    def _to_build_on(self, manifest: Manifest, *, final: bool) -> tuple[Content, Sequence[StateRecord]] | None:
+        """The state of now, for the next one to say only what differs; None where the next one shall stand alone.
+
+        After a `forget` nothing of before may be left, and with `keep_states` the states before go.
+        """
+        if final or manifest.settings.keep_states is not None or not manifest.states:
+            return None
+        self.snapshot(manifest)
+        if self._last is None or self._last[2] is None:
+            return None
+        return self._last[2], manifest.states
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
@@ -276,24 +339,19 @@ class ModelFolder:
             raise
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[Manifest]:
+        """The lock, and what the folder is while it is held."""
         if not (self.folder / NAME).is_file():
             read_manifest(self.folder)  # says what is wrong
         for name in FOLDERS:
             if (self.folder / name).is_symlink():
                 raise StorageError(
-                    f"{self.folder / name} is a link; nothing outside the model's folder is written. Delete it."
+                    f"{self.folder / name} is a link; nothing outside the model's folder is written. Put a folder there."
                 )
         with writing(self.folder, timeout=self.timeout):
-            yield
-
-
-def check_free(folder: Path) -> None:
-    """Refuse a folder that cannot become a new model's."""
-    if folder.name in ("", ".."):
-        raise MisuseError(f"{folder} is a place and no name; give the model a name of its own, such as my-model.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MisuseError(f"{folder} is there already, and not empty; give the model a name of its own.")
+            manifest = read_manifest(self.folder)
+            self._check_same_model(manifest)
+            yield manifest
 
 
 @contextmanager
@@ -306,33 +364,3 @@ def _after_the_fact(folder: Path) -> Iterator[None]:
             f"{folder} was changed as asked, but what follows failed: {error.strerror or error}. It is a whole model; the "
             "next change sweeps up."
         ) from error
-
-
-def _write_new(
-    folder: Path, teacher: Teacher, states: Sequence[Snapshot], originals: OriginalStore | None = None
-) -> None:
-    network, settings = teacher.network, teacher.settings
-    for name in FOLDERS:
-        (folder / name).mkdir()
-    rows = network.picture_shape is None
-    if not rows:
-        network.save(folder / BASE)
-    manifest = new_manifest(
-        settings,
-        row_width=network.n_features if rows else None,
-        base_file=None if rows else record_of(folder / BASE),
-    )
-    begins_empty = not states or not states[0].knowledge.history
-    written = [each for each in states if each.knowledge.history]
-    keep = settings.keep_states
-    if keep is not None and len(written) > keep + 1:
-        written, begins_empty = written[len(written) - keep - 1 :], False
-    store, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    for each in written if originals is not None and not rows and settings.originals else ():
-        if each.knowledge.examples is not None and originals is not None:
-            store.originals.take(originals, each.knowledge.examples.images)
-    records = tuple(write_state(folder, number, each, store, cached) for number, each in enumerate(written, start=1))
-    changes = {"states": records, "next_number": len(records) + 1, "begins_empty": begins_empty}
-    write_manifest(folder, manifest.model_copy(update=changes))
-    for name in (*FOLDERS, "."):
-        sync_folder(folder / name)

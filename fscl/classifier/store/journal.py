@@ -14,7 +14,7 @@ from fscl.classifier.labels import plain_labels
 from fscl.errors import DataError, StorageError
 from fscl.storage import load_tensors, save_tensors, sync_folder
 
-_ENTRY = re.compile(r"(\d{6})\.safetensors")
+_ENTRY = re.compile(r"\d{6,}\.safetensors")
 CALLS: dict[str, CallName] = {"fit": "fit", "learn": "learn", "correct": "correct"}
 
 
@@ -44,7 +44,7 @@ class Journal:
         """A lesson, and the names of its originals."""
         path = self.path(number)
         if path.is_symlink():
-            raise StorageError(f"{path} is a link; nothing outside the model's folder is read. Delete it.")
+            raise StorageError(f"{path} is a link; nothing outside the model's folder is read. Remove the link.")
         tensors, details = load_tensors(path, "lesson")
         try:
             labels = tuple(plain_labels(details["labels"]))
@@ -57,10 +57,10 @@ class Journal:
                 when=str(details["when"]),
             )
         except (KeyError, TypeError, DataError) as error:
-            raise StorageError(f"{path} is not a whole lesson ({error}). Delete it.") from error
+            raise StorageError(f"{path} is not a whole lesson ({error}).") from error
         fits = len(lesson.examples) == len(labels) == len(lesson.sources)
         if not fits or len(originals) not in (0, len(labels)):
-            raise StorageError(f"{path} is not a whole lesson: its examples and labels do not fit. Delete it.")
+            raise StorageError(f"{path} is not a whole lesson: its examples and labels do not fit.")
         return lesson, originals
 
     def clear(self) -> None:

@@ -8,16 +8,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.errors import StorageError
 from fscl.storage import digest, read_json, write_json
 
-FORMAT = 1
+FORMAT = 2  # of 1 every state was whole
+READABLE = (1, FORMAT)
 MAX_FILE_BYTES = 4 * 2**30
+MAX_NUMBER = 2**53  # what every reader of JSON can hold
 NAME = "model.json"
+BASE = "base.safetensors"
 STATE_FILES = ("learner.safetensors", "state.json")
+UNKNOWN = "unknown.safetensors"  # of the present state alone: it can be computed again
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -32,12 +36,17 @@ class FileRecord(BaseModel):
 
 
 class StateRecord(BaseModel):
-    """One state: the files in `states/<number>/`."""
+    """One state: the files in `states/<number>/`.
+
+    Attributes:
+        parent: the state before it, if the files hold only what differs from that one; None if they hold all of it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    number: Annotated[int, Field(ge=1, le=999_999)]
+    number: Annotated[int, Field(ge=1, le=MAX_NUMBER)]
     files: dict[str, FileRecord]
+    parent: int | None = None
 
     @property
     def folder(self) -> str:
@@ -54,6 +63,7 @@ class Manifest(BaseModel):
         next_number: of the next state; numbers are never used twice.
         begins_empty: whether the first state kept is that of the first call, so that undoing it leaves an empty model.
         states: those that can be gone back to, the present one last.
+        lost: files that were damaged, and that `fscl repair` has put aside; the model does without them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,9 +73,27 @@ class Manifest(BaseModel):
     settings: ClassifierSettings
     row_width: Annotated[int, Field(ge=1)] | None
     base_file: FileRecord | None
-    next_number: Annotated[int, Field(ge=1)]
+    next_number: Annotated[int, Field(ge=1, le=MAX_NUMBER)]
     begins_empty: bool
     states: tuple[StateRecord, ...]
+    lost: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _states_follow_one_another(self) -> "Manifest":
+        before: int | None = None
+        for state in self.states:
+            if state.number <= (before or 0) or state.number >= self.next_number:
+                raise ValueError(f"state {state.number} is out of order")
+            if state.parent is not None and state.parent != before:
+                raise ValueError(f"state {state.number} builds on state {state.parent}, which is not the one before it")
+            before = state.number
+        return self
+
+    @property
+    def identity(self) -> str:
+        """A fingerprint of what never changes: another one is another model."""
+        base = None if self.base_file is None else self.base_file.sha256
+        return digest([self.settings.model_dump(mode="json"), self.row_width, base])
 
     @property
     def seal(self) -> str:
@@ -95,20 +123,25 @@ def new_manifest(settings: ClassifierSettings, *, row_width: int | None, base_fi
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make it so: the folder is this from now on."""
+    manifest = manifest.model_copy(update={"format": FORMAT})
     write_json(folder / NAME, "model", {**manifest.model_dump(mode="json"), "seal": manifest.seal})
 
 
 def read_manifest(folder: Path) -> Manifest:
     """What the folder is, or why it cannot be read."""
     path = folder / NAME
-    if not path.is_file() or path.is_symlink():
+    try:
+        there = path.is_file() and not path.is_symlink()
+    except OSError as error:  # too long a name
+        raise StorageError(f"{str(folder)[:100]}… cannot be read: {error.strerror or error}.") from error
+    if not there:
         raise StorageError(f"{folder} is not a model: it has no {NAME}. `fscl new {folder}` makes one.")
     content = read_json(path, "model")
     found, seal = content.get("format"), content.pop("seal", None)
-    if found != FORMAT:
+    if found not in READABLE:
         raise StorageError(
             f"{path} has format {found}, written by fscl {content.get('fscl', 'of an unknown version')}; this is fscl "
-            f"{version('fscl')}, which reads format {FORMAT}. Use the fscl that wrote it."
+            f"{version('fscl')}, which reads formats up to {FORMAT}. Use the fscl that wrote it."
         )
     try:
         manifest = Manifest.model_validate(content)

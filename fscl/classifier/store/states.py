@@ -1,36 +1,70 @@
 """One state of a model as files: `state.json`, `learner.safetensors`, and the stored examples on sheets (sheets.py).
 
 Class names are in JSON alone: any script, any slash. An example is written once: where the learner replays the stored
-examples, they are given back to it when it is restored.
+examples, they are given back to it when it is restored. A state is stored whole, or as what differs from the one before it
+(difference.py): whole again as soon as the differences add up to as much, so that the bytes of n lessons grow with n, and
+reading one costs at most twice what is in it.
+
+What the score of unknown is computed with changes with every lesson, all of it, and follows from the examples: the present
+state has it in a file of its own, for earlier ones it is computed again.
 """
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fscl.classifier.knowledge import Calibration, Event, Knowledge
+from fscl.classifier.calibrate import unknown_again
+from fscl.classifier.knowledge import Knowledge
 from fscl.classifier.labels import plain_labels
-from fscl.classifier.store.cached import CachedRows
-from fscl.classifier.store.manifest import STATE_FILES, StateRecord, record_of, verify
+from fscl.classifier.store.cached import CachedRows, LazyRows
+from fscl.classifier.store.difference import Assembly, added, changed_rows, difference
+from fscl.classifier.store.manifest import STATE_FILES, UNKNOWN, StateRecord, record_of, verify
 from fscl.classifier.store.sheets import ImageStore
+from fscl.classifier.store.whole import (
+    check_scales,
+    check_unknown,
+    check_whole,
+    read_calibration,
+    read_history,
+    read_labels,
+)
 from fscl.classifier.teacher import Snapshot
 from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
 from fscl.errors import DataError, StorageError
 from fscl.nets.network import grouped, named
-from fscl.storage import load_tensors, read_json, save_tensors, sync_folder, write_json
+from fscl.storage import canonical_json, load_tensors, read_json, save_tensors, sync_folder, write_json
 
 ROWS = 2  # dimensions of examples that are rows of numbers
+SCALES = "unknown/scales"
+WHOLE, CHANGE = "classifier-state", "classifier-change"
 
 
-def write_state(
-    root: Path, number: int, snapshot: Snapshot, images: ImageStore, cached: CachedRows, *, anew: bool = False
-) -> StateRecord:
-    """Write a state's files; it is not part of the model until the manifest names it.
+@dataclass(frozen=True)
+class Content:
+    """All of a state but its pictures: a JSON value, and tensors by name."""
 
-    `anew` writes its examples on new sheets, so that no sheet of an earlier state is needed.
+    details: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    @property
+    def n_bytes(self) -> int:
+        return len(canonical_json(self.details)) + sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+def content_of(snapshot: Snapshot, images: ImageStore, cached: CachedRows, *, anew: bool = False) -> Content:
+    """What there is to write of a state; its examples are written already when this returns.
+
+    Args:
+        snapshot: the state.
+        images, cached: where its examples go, and what was computed of them.
+        anew: write the examples on new sheets, so that no sheet of an earlier state is needed.
     """
     knowledge, state = snapshot.knowledge, snapshot.learner_state()
     examples = knowledge.examples
@@ -53,51 +87,145 @@ def write_state(
             tensors["features"] = knowledge.features
         if knowledge.base_features is not knowledge.features:
             tensors["base_features"] = knowledge.base_features
-    tensors |= named(unknown=knowledge.unknown)
+    if knowledge.tells_unknown:
+        tensors[SCALES] = knowledge.unknown["scales"]
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return Content(json.loads(canonical_json(details)), plain)
+
+
+def write_state(
+    root: Path,
+    number: int,
+    content: Content,
+    *,
+    before: tuple[Content, Sequence[StateRecord]] | None = None,
+) -> StateRecord:
+    """Write a state's files; it is not part of the model until the manifest names it.
+
+    Args:
+        root: the model's folder.
+        number: of the state.
+        content: of the state.
+        before: the content of the state before it, and the records up to that; None to write it whole.
+    """
     record = StateRecord(number=number, files={})
+    details, tensors, kind = content.details, content.tensors, WHOLE
+    if before is not None:
+        old, records = before
+        rows, notes = changed_rows(old.tensors, content.tensors)
+        change = Content({"edit": difference(old.details, content.details), "rows": notes}, rows)
+        if change.n_bytes + _changes_since_whole(records) < content.n_bytes:
+            details, tensors, kind = change.details, change.tensors, CHANGE
+            record = record.model_copy(update={"parent": records[-1].number})
     folder = root / record.folder
-    write_json(folder / "state.json", "classifier-state", details)
+    write_json(folder / "state.json", kind, details, compact=True)
     save_tensors(folder / "learner.safetensors", "classifier-tensors", tensors)
     sync_folder(folder)
     sync_folder(folder.parent)
     return record.model_copy(update={"files": {name: record_of(folder / name) for name in STATE_FILES}})
 
 
-def read_details(root: Path, record: StateRecord) -> dict[str, Any]:
-    """The verified `state.json` of a state."""
-    _check_names(root, record)
-    return read_json(verify(root / record.folder / "state.json", record.files["state.json"]), "classifier-state")
+def with_unknown(root: Path, record: StateRecord, knowledge: Knowledge) -> StateRecord:
+    """Write what the present state alone has on disk; its record says so."""
+    if not knowledge.tells_unknown:
+        return record
+    folder = root / record.folder
+    save_tensors(folder / UNKNOWN, "classifier-unknown", dict(knowledge.unknown))
+    sync_folder(folder)
+    return record.model_copy(update={"files": {**record.files, UNKNOWN: record_of(folder / UNKNOWN)}})
+
+
+def without_unknown(record: StateRecord) -> StateRecord:
+    """The record of a state that is not the present one any more."""
+    return record.model_copy(update={"files": {name: record.files[name] for name in STATE_FILES}})
+
+
+def names_in(root: Path, record: StateRecord) -> dict[str, list[Any]]:
+    """The names of sheets, cached rows and originals that a state has and the one before it, if it builds on that, not."""
+    raw = _read_details(root, record)
+    keys = ("images", "cached", "originals")
+    try:
+        if record.parent is None:
+            return {key: list(raw.get(key, [])) for key in keys}
+        edits = raw["edit"]["of"]
+        return {key: added(edits[key]) if key in edits else [] for key in keys}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{root / record.folder} does not hold a whole state ({error!r}).") from error
+
+
+def each_content(root: Path, records: Sequence[StateRecord]) -> Iterator[Content | StorageError]:
+    """The content of each state, every file verified; or why it cannot be read."""
+    assembly, broken = Assembly(), None
+    for record in records:
+        try:
+            if broken is not None and record.parent is not None:
+                raise broken
+            _follow(assembly, root, record)
+            broken = None
+            yield Content(assembly.details(), assembly.tensors())
+        except StorageError as error:
+            broken = error
+            yield error
+
+
+def read_contents(root: Path, records: Sequence[StateRecord]) -> Iterator[Content]:
+    """The content of each state, every file verified."""
+    for content in each_content(root, records):
+        if isinstance(content, StorageError):
+            raise content
+        yield content
+
+
+def read_content(root: Path, records: Sequence[StateRecord]) -> Content:
+    """The content of the last of some states."""
+    whole = max(position for position, record in enumerate(records) if record.parent is None)
+    assembly = Assembly()
+    for record in records[whole:]:
+        _follow(assembly, root, record)
+    return Content(assembly.details(), assembly.tensors())
 
 
 def read_state(
-    root: Path, record: StateRecord, images: ImageStore, cached: CachedRows, *, image_size: int, channels: int
+    root: Path,
+    record: StateRecord,
+    content: Content,
+    images: ImageStore,
+    cached: CachedRows,
+    *,
+    image_size: int,
+    channels: int,
+    row_width: int | None,
 ) -> tuple[Knowledge, LearnerState | None]:
-    """What a state's files hold, each verified: what is known, and the learner's state."""
-    details = read_details(root, record)
-    path = root / record.folder / "learner.safetensors"
-    tensors, _ = load_tensors(verify(path, record.files["learner.safetensors"]), "classifier-tensors")
+    """What a state's content says, checked: what is known, and the learner's state. Sheets are read and verified.
+
+    Args:
+        root: the model's folder.
+        record: of the state.
+        content: of the state.
+        images, cached: where its examples are.
+        image_size, channels: of a picture, as the base takes it.
+        row_width: numbers in a row, for a model of rows.
+    """
+    folder, details, tensors = root / record.folder, content.details, content.tensors
     try:
+        classes = tuple(plain_labels(details["classes"]))
         names = list(details["images"])
-        labels = torch.tensor(details["labels"], dtype=torch.int64)
+        labels = read_labels(details["labels"], len(classes))
         stored = images.read(names, image_size=image_size, channels=channels) if names else tensors.get("rows")
         if names and stored is not None:
             images.originals.remember(stored, list(details.get("originals", [])))
         examples = None if stored is None else Examples(stored, labels)
         features = tensors.get("features", torch.zeros(0, 0) if stored is None else stored)
-        (unknown,) = grouped(tensors, "unknown")
+        scales = tensors.get(SCALES)
         knowledge = Knowledge(
-            classes=tuple(plain_labels(details["classes"])),
+            classes=classes,
             examples=examples,
             replayed=bool(details["replayed"]),
             sources=tuple(map(str, details["sources"])),
             features=features,
             base_features=tensors.get("base_features", features),
-            calibration=_calibration(details["calibration"], tells_unknown=bool(unknown)),
-            unknown=unknown,
-            history=tuple(
-                Event(**{**event, "new": tuple(event["new"]), "known": tuple(event["known"])})
-                for event in details["history"]
-            ),
+            calibration=read_calibration(details["calibration"], tells_unknown=scales is not None),
+            history=read_history(details["history"]),
         )
         state = None
         if details["learner"] is not None:
@@ -105,29 +233,57 @@ def read_state(
             rows = cached.read(names, list(details["cached"])) if details.get("cached") else None
             replayed = examples if knowledge.replayed else None
             state = LearnerState(own, dict(details["learner"]), replayed, rows)
-    except (KeyError, TypeError, ValueError, DataError) as error:
-        raise StorageError(
-            f"{root / record.folder} does not hold a whole state ({error}). Restore it from a copy."
-        ) from error
-    _check_whole(root / record.folder, knowledge, state)
-    return knowledge, state
+        check_whole(knowledge, state, row_width=row_width)
+        check_scales(scales)
+        return knowledge.with_unknown(_unknown(root, record, knowledge, scales)), state
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, DataError) as error:
+        raise StorageError(f"{folder} does not hold a whole state ({error}). Restore it from a copy.") from error
 
 
-def _calibration(stored: dict[str, Any], *, tells_unknown: bool) -> Calibration:
-    """JSON knows lists where this has tuples. A threshold of an earlier version, of a distance, is left out."""
-    interval = stored.get("interval")
-    doubts = stored.get("doubts", ())
-    changes = {
-        "per_class": tuple(stored["per_class"]),
-        "threshold": stored["threshold"] if tells_unknown else None,
-        "interval": None if interval is None else (float(interval[0]), float(interval[1])),
-        "doubts": tuple((int(position), int(likelier), float(sure)) for position, likelier, sure in doubts),
-    }
-    return Calibration(**{**stored, **changes})
+def _unknown(root: Path, record: StateRecord, knowledge: Knowledge, scales: Tensor | None) -> "LazyRows | None":
+    """What the score of unknown is computed with: read, or computed when it is first asked for."""
+    if scales is None:
+        return None
+    if UNKNOWN not in record.files:
+        return LazyRows(partial(unknown_again, knowledge, scales), known={"scales": scales})
+    path = verify(root / record.folder / UNKNOWN, record.files[UNKNOWN])
+    tensors = load_tensors(path, "classifier-unknown")[0]
+    check_unknown(tensors, knowledge)
+    return LazyRows(partial(dict, tensors), known={"scales": scales})
+
+
+def _follow(assembly: Assembly, root: Path, record: StateRecord) -> None:
+    details = _read_details(root, record)
+    path = root / record.folder / "learner.safetensors"
+    tensors, _ = load_tensors(verify(path, record.files["learner.safetensors"]), "classifier-tensors")
+    if record.parent is None:
+        assembly.start(details, tensors)
+        return
+    try:
+        assembly.follow(details["edit"], details["rows"], tensors)
+    except (StorageError, KeyError) as error:
+        raise StorageError(f"{root / record.folder}: {error} Restore it from a copy.") from error
+
+
+def _changes_since_whole(records: Sequence[StateRecord]) -> int:
+    """Bytes of the differences that lead to the last of some states."""
+    total = 0
+    for record in reversed(records):
+        if record.parent is None:
+            break
+        total += sum(record.files[name].n_bytes for name in STATE_FILES)
+    return total
+
+
+def _read_details(root: Path, record: StateRecord) -> dict[str, Any]:
+    """The verified `state.json` of a state, whole or as a change."""
+    _check_names(root, record)
+    path = verify(root / record.folder / "state.json", record.files["state.json"])
+    return read_json(path, WHOLE if record.parent is None else CHANGE)
 
 
 def _check_names(root: Path, record: StateRecord) -> None:
-    if set(record.files) != set(STATE_FILES):
+    if set(record.files) - {UNKNOWN} != set(STATE_FILES):
         raise StorageError(
             f"{root / record.folder} should hold {' and '.join(STATE_FILES)}, but the model says otherwise."
         )
@@ -136,17 +292,3 @@ def _check_names(root: Path, record: StateRecord) -> None:
             raise StorageError(
                 f"{folder} is a link; nothing outside the model's folder is read. Restore it from a copy."
             )
-
-
-def _check_whole(folder: Path, knowledge: Knowledge, state: LearnerState | None) -> None:
-    examples = knowledge.examples
-    n = 0 if examples is None else len(examples.images)
-    labels = torch.zeros(0, dtype=torch.int64) if examples is None else examples.labels
-    fits = len(labels) == n == len(knowledge.sources) == len(knowledge.features) == len(knowledge.base_features)
-    fits = fits and len(knowledge.calibration.per_class) == len(knowledge.classes)
-    if (state is None) != (not knowledge.classes):
-        raise StorageError(f"{folder} does not hold a whole state: its learner is missing. Restore it from a copy.")
-    if not fits or (n and not 0 <= int(labels.min()) <= int(labels.max()) < len(knowledge.classes)):
-        raise StorageError(
-            f"{folder} does not hold a whole state: its examples and labels do not fit. Restore it from a copy."
-        )

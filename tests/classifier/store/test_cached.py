@@ -16,6 +16,7 @@ from fscl import ContinualClassifier
 from fscl.classifier.store.cached import CachedRows, file_of
 from fscl.classifier.store.check import check_model
 from fscl.classifier.store.manifest import read_manifest, record_of, write_manifest
+from fscl.classifier.store.states import read_content
 from fscl.continual.tail.codes import Body
 from fscl.errors import StorageError
 from tests.classifier.models import POOL, classifier, contents, examples
@@ -41,7 +42,10 @@ def cache(tmp_path: Path) -> Path:
 
 
 def names_in(state: Path) -> list[str]:
-    return list(json.loads((state / "state.json").read_text())["cached"])
+    """The names of the cached rows of a state, whether it is stored whole or not."""
+    states = read_manifest(state.parent.parent).states
+    number = [record.number for record in states].index(int(state.name))
+    return list(read_content(state.parent.parent, states[: number + 1]).details["cached"])
 
 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
