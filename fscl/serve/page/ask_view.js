@@ -1,15 +1,16 @@
 /* Ask about pictures: ranked answers, the nearest stored examples, "unknown"; one click corrects. */
 
-import { post } from "./api.js";
+import { address, post, putPicture } from "./api.js";
 import { announce, attempt, bar, button, counted, el, percent, picture, redraw, remembersTyping } from "./dom.js";
 import { takesDrops } from "./drops.js";
 import { fileInput, fromTransfer, sendAll } from "./pictures.js";
-import { change, known, labelKey, labelOf, labelText, loadInbox, memory, on } from "./store.js";
+import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
 
 const MOST = 60; // pictures that stay on the page
 
 let list;
 let hint;
+const copies = new Map(); // by id: {blob, url}
 let answers = []; // newest first: what the service said, with `taught` once it was corrected
 
 const ids = () => memory.read("asked", []);
@@ -32,6 +33,7 @@ export function askView() {
   takesDrops(zone, askTransfer);
   on("classes", again);
   on("model", draw);
+  on("change", (made) => made?.kind === "undo" && attempt(takeBack));
   draw();
   return [el("h2", { tabindex: "-1" }, "Ask"), zone, hint, list];
 }
@@ -49,7 +51,7 @@ export async function askPicture(pictures) {
   memory.write("asked", [...fresh, ...ids().filter((id) => !fresh.includes(id))].slice(0, MOST));
   const found = await attempt(() => ask(fresh, true));
   if (!found) return;
-  merge(found);
+  await merge(found);
   const [first] = found;
   announce(found.length === 1 ? sentence(first) : `${counted(found.length, "answer")}, the first: ${sentence(first)}`);
   await attempt(loadInbox);
@@ -64,27 +66,35 @@ async function ask(pictures, keep) {
   return found;
 }
 
-function merge(found) {
+async function merge(found) {
+  await Promise.all(found.map((each) => copyOf(each.picture)));
+  const now = new Map(found.map((each) => [each.picture, each]));
+  const listed = ids();
+  const rest = answers.filter((each) => !listed.includes(each.picture)); // taught: they left the tray
   const before = new Map(answers.map((each) => [each.picture, each]));
-  const now = new Map(found.map((each) => [each.picture, { ...each, taught: before.get(each.picture)?.taught }]));
-  answers = ids()
-    .map((id) => now.get(id) ?? before.get(id))
-    .filter(Boolean);
+  answers = [...listed.map((id) => now.get(id) ?? before.get(id)).filter(Boolean), ...rest].slice(0, MOST);
   draw();
+}
+
+/** A copy that stays with the page: a picture that was taught leaves the tray, and its card stays. */
+async function copyOf(id) {
+  if (copies.has(id)) return;
+  const answer = await fetch(address(`pictures/${id}?size=512`));
+  if (!answer.ok) return;
+  const blob = await answer.blob();
+  copies.set(id, { blob, url: URL.createObjectURL(blob) });
 }
 
 /** After a lesson the same pictures are asked again: people see what it changed. */
 let asking = false;
 async function again() {
-  if (asking || !ids().length || !known.classes?.classes.length) {
-    draw();
-    return;
-  }
+  draw();
+  if (asking || !ids().length || !known.classes?.classes.length) return;
   asking = true;
   try {
-    merge(await ask(ids(), false));
+    await merge(await ask(ids(), false));
   } catch (error) {
-    if (error.status === 404 || error.kind === "data") await dropMissing();
+    if (error.status === 404) await dropMissing();
   } finally {
     asking = false;
   }
@@ -92,22 +102,30 @@ async function again() {
 
 /** The tray is bounded: a picture that it no longer has leaves the list, and the others are asked again. */
 async function dropMissing() {
-  const there = [];
   for (const id of ids()) {
-    const answer = await fetch(`api/v1/pictures/${id}?size=16`).catch(() => null);
-    if (answer?.ok) there.push(id);
+    const answer = await fetch(address(`pictures/${id}?size=16`)).catch(() => null);
+    if (answer?.status === 404) leftTray([id]);
   }
-  memory.write("asked", there);
-  if (there.length) merge(await ask(there, false).catch(() => []));
-  else {
-    answers = [];
-    draw();
+  if (ids().length) await merge(await ask(ids(), false).catch(() => []));
+}
+
+/** What was taught and undone may be corrected otherwise: it is put in the tray again, and asked about again. */
+async function takeBack() {
+  const taught = answers.filter((each) => each.taught !== undefined && copies.has(each.picture));
+  for (const each of taught) {
+    const { id } = await putPicture(copies.get(each.picture).blob, each.name);
+    copies.set(id, copies.get(each.picture));
+    answers = answers.map((one) => (one === each ? { ...each, picture: id, taught: undefined } : one));
+    memory.write("asked", [...ids().filter((one) => one !== id), id]);
   }
+  if (taught.length) await again();
 }
 
 function clear() {
   memory.write("asked", []);
   answers = [];
+  for (const { url } of copies.values()) URL.revokeObjectURL(url);
+  copies.clear();
   draw();
 }
 
@@ -123,7 +141,7 @@ function draw() {
 }
 
 function card(answer) {
-  const id = answer.picture;
+  const open = answer.taught === undefined && !known.model?.read_only;
   const name = answer.name || "picture without a name";
   const verdict = answer.unknown
     ? el("h3", { class: "unknown" }, "unknown")
@@ -143,7 +161,7 @@ function card(answer) {
   return el(
     "li",
     { class: "answer card", "aria-label": `${name}: ${sentence(answer)}` },
-    picture(`api/v1/pictures/${id}`, name, 320),
+    copies.has(answer.picture) ? el("img", { src: copies.get(answer.picture).url, alt: name }) : null,
     el(
       "div",
       { class: "said" },
@@ -152,15 +170,15 @@ function card(answer) {
       el(
         "ul",
         { class: "ranked" },
-        answer.ranked.map((each) => ranked(answer, each)),
+        answer.ranked.map((each) => ranked(answer, each, open)),
       ),
-      known.model?.read_only ? null : other(answer),
+      open ? other(answer) : null,
       nearest(answer),
     ),
   );
 }
 
-function ranked(answer, each) {
+function ranked(answer, each, open) {
   const text = labelText(each.label);
   return el(
     "li",
@@ -168,7 +186,7 @@ function ranked(answer, each) {
     el("bdi", { class: "name" }, text),
     bar(each.probability),
     el("span", { class: "number" }, percent(each.probability)),
-    known.model?.read_only
+    !open
       ? null
       : button("It is this", () => correct(answer, each.label, false), {
           class: "small",
@@ -239,8 +257,10 @@ function nearest(answer) {
 }
 
 async function correct(answer, label, isNew) {
-  const made = await attempt(() => change("correct", { picture: answer.picture, label, new: isNew }));
-  if (!made) return;
-  answers = answers.map((each) => (each.picture === answer.picture ? { ...each, taught: label } : each));
+  const id = answer.picture;
+  const before = ids();
+  const made = await attempt(() => change("correct", { picture: id, label, new: isNew }, () => leftTray([id])));
+  if (made) answers = answers.map((each) => (each.picture === id ? { ...each, taught: label } : each));
+  else memory.write("asked", before);
   draw();
 }

@@ -31,7 +31,7 @@ export function changeCard() {
 
 function title(made) {
   const event = made.event;
-  if (!event) return "Changed";
+  if (!event) return VERBS[made.kind] ?? "Changed";
   const labels = [...(event.new ?? []), ...(event.known ?? [])].map(labelText).slice(0, 6).join(", ");
   if (event.call === "learn" || event.call === "correct") {
     return `${VERBS[event.call]}: ${counted(event.n_examples, "picture")} of ${labels}`;
@@ -41,6 +41,10 @@ function title(made) {
   }
   return labels ? `${VERBS[event.call] ?? event.call}: ${labels}` : (VERBS[event.call] ?? event.call);
 }
+
+/** From one share to another; where there was none before, the new one alone. */
+const course = (before, after) =>
+  before === null || before === undefined ? percent(after) : `${percent(before)} → ${percent(after)}`;
 
 function list(heading, items, kind) {
   if (!items?.length) return null;
@@ -54,7 +58,7 @@ function list(heading, items, kind) {
       items
         .slice(0, 6)
         .map((each) =>
-          el("li", {}, el("bdi", {}, labelText(each.label)), `: ${percent(each.before)} → ${percent(each.after)}`),
+          el("li", {}, el("bdi", {}, labelText(each.label)), `: ${course(each.before, each.after)}`),
         ),
       items.length > 6 ? el("li", { class: "quiet" }, `and ${items.length - 6} more`) : null,
     ),
@@ -71,7 +75,7 @@ function body(made) {
     notes.push(`${counted(made.repeats, "stored picture shows", "stored pictures show")} what another one shows`);
   if (made.doubtful?.length) notes.push(`${counted(made.doubtful.length, "label")} may be wrong`);
   return [
-    el("p", {}, "Estimated accuracy: ", el("strong", {}, `${percent(before)} → ${percent(after)}`), range),
+    el("p", {}, "Estimated accuracy: ", el("strong", {}, course(before, after)), range),
     el(
       "div",
       { class: "effects" },
@@ -126,7 +130,7 @@ function undoButton(made) {
   const history = known.history;
   if (!history || history.state !== made.state) return null;
   const undone = history.states.find((each) => each.undone);
-  if (made.event?.call === "undo" || (made.undo_to === null && undone)) {
+  if (made.kind === "undo") {
     return undone && button("Redo", () => attempt(() => change("redo", { to: undone.state })), { focus: "redo" });
   }
   const there = history.states.some((each) => each.state === made.undo_to);

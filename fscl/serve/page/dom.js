@@ -100,12 +100,12 @@ export async function attempt(work) {
 }
 
 export const percent = (value, digits = 0) =>
-  value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
+  value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)}\u00a0%`;
 
 export const counted = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 export const between = (interval) =>
-  interval ? `${(100 * interval[0]).toFixed(0)} to ${(100 * interval[1]).toFixed(0)} %` : "";
+  interval ? `${(100 * interval[0]).toFixed(0)} to ${(100 * interval[1]).toFixed(0)}\u00a0%` : "";
 
 /** A bar from 0 to 1 beside which the number stands as text; with an interval as a lighter stripe. */
 export function bar(value, { interval = null, kind = "" } = {}) {

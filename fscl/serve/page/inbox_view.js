@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { attempt, button, counted, el, notice, percent, picture, redraw, remembersTyping } from "./dom.js";
-import { change, known, labelKey, labelOf, labelText, loadInbox, on } from "./store.js";
+import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, on } from "./store.js";
 
 let box;
 
@@ -126,7 +126,7 @@ async function learn(pictures, label) {
     return;
   }
   await attempt(async () => {
-    await change("learn", { pictures: pictures.map((id) => ({ id, label })) });
+    await change("learn", { pictures: pictures.map((id) => ({ id, label })) }, () => leftTray(pictures));
     await loadInbox();
   });
 }

@@ -6,7 +6,7 @@
 import { address } from "./api.js";
 import { attempt, counted, notice } from "./dom.js";
 import { fromTransfer, sendAll } from "./pictures.js";
-import { change, known, labelKey, labelOf, memory, on, over, tell } from "./store.js";
+import { change, known, labelKey, labelOf, leftTray, memory, on, over, tell } from "./store.js";
 
 /** [{id, name, label}] */
 export const lesson = {
@@ -58,7 +58,9 @@ export async function teach({ dry = false } = {}) {
   if (!named.length) return undefined;
   const pictures = named.map(({ id, label }) => ({ id, label }));
   const started = (job) => {
-    if (!dry) memory.write("taught-by", { ...memory.read("taught-by", {}), [job.id]: named.map((each) => each.id) });
+    if (dry) return;
+    leftTray(named.map((each) => each.id));
+    memory.write("taught-by", { ...memory.read("taught-by", {}), [job.id]: named.map((each) => each.id) });
   };
   const result = await attempt(() => change("learn", { pictures, dry_run: dry }, started));
   if (result?.left_out?.length) notice(`Left out: ${result.left_out.join("; ")}`, { error: true });
@@ -73,7 +75,8 @@ function dropTaught() {
     if (!job || !over(job)) continue;
     delete teaching[id];
     memory.write("taught-by", teaching);
-    if (job.state === "done") drop(pictures);
+    if (job.state !== "done") continue;
+    drop(pictures);
   }
 }
 

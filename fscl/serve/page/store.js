@@ -76,25 +76,25 @@ export function tookJob(job) {
   known.jobs.set(job.id, job);
   if (before && over(before)) return;
   tell("jobs", job);
-  if (over(job) && job.result?.event && isChange(job.kind)) tookChange(job.result);
+  if (changed(job)) tookChange(job.result, job.kind);
 }
 
 export const over = (job) => ["done", "failed", "stopped"].includes(job.state);
 const CHANGES = ["learn", "correct", "move", "remove", "rename", "merge", "forget", "undo", "redo"];
-const isChange = (kind) => CHANGES.includes(kind);
+const changed = (job) => job.state === "done" && CHANGES.includes(job.kind) && job.result && !job.result.dry_run;
 
-export function tookChange(change) {
-  if (known.change && known.change.state === change.state) return;
-  known.change = change;
-  tell("change", change);
+function tookChange(result, kind) {
+  if (known.change?.state === result.state) return;
+  known.change = { ...result, kind };
+  tell("change", known.change);
 }
 
 /** The jobs of before this page was opened: work under way goes on, and the last lesson's change is shown again. */
 export async function loadJobs() {
   const { jobs } = await get("jobs");
   for (const job of jobs) known.jobs.set(job.id, job);
-  const last = jobs.find((job) => job.state === "done" && isChange(job.kind) && job.result);
-  if (last && last.result.state === known.model?.state) known.change = last.result;
+  const last = jobs.find(changed);
+  if (last?.result.state === known.model?.state) known.change = { ...last.result, kind: last.kind };
   tell("jobs");
   tell("change", known.change);
 }
@@ -147,7 +147,7 @@ const lostJob = (id) => ({
 export async function change(path, body, started) {
   const result = await runJob(path, body, started);
   if (result.state !== undefined && !result.dry_run) {
-    tookChange(result);
+    tookChange(result, path);
     await refresh();
   }
   return result;
@@ -199,6 +199,15 @@ export function startListening() {
   setInterval(() => {
     if (!document.hidden && (!source || source.readyState === EventSource.CLOSED)) listen();
   }, 3000);
+}
+
+/** Pictures that were taught leave the tray, so the list of what was asked lets go of them. */
+export function leftTray(ids) {
+  const asked = memory.read("asked", []);
+  memory.write(
+    "asked",
+    asked.filter((id) => !ids.includes(id)),
+  );
 }
 
 /** A small value that a reload does not lose. Where the browser keeps nothing, it lasts as long as the page. */
