@@ -37,7 +37,8 @@ function title(made) {
     return `${VERBS[event.call]}: ${counted(event.n_examples, "picture")} of ${labels}`;
   }
   if (event.call === "rename" || event.call === "move" || event.call === "merge") {
-    return `${VERBS[event.call]}: ${labelText(event.known?.[0] ?? "")} → ${labelText(event.new?.[0] ?? event.known?.[1] ?? "")}`;
+    const to = event.new?.[0] ?? event.known?.[1] ?? "";
+    return `${VERBS[event.call]}: ${labelText(event.known?.[0] ?? "")} → ${labelText(to)}`;
   }
   return labels ? `${VERBS[event.call] ?? event.call}: ${labels}` : (VERBS[event.call] ?? event.call);
 }
@@ -57,9 +58,7 @@ function list(heading, items, kind) {
       {},
       items
         .slice(0, 6)
-        .map((each) =>
-          el("li", {}, el("bdi", {}, labelText(each.label)), `: ${course(each.before, each.after)}`),
-        ),
+        .map((each) => el("li", {}, el("bdi", {}, labelText(each.label)), `: ${course(each.before, each.after)}`)),
       items.length > 6 ? el("li", { class: "quiet" }, `and ${items.length - 6} more`) : null,
     ),
   );

@@ -89,7 +89,8 @@ function forgetting(label, close) {
       async () => {
         const sure = await confirmed(
           `Forget ${text}?`,
-          "Its pictures are erased from this state and from every earlier one. This cannot be undone, and nothing before it can be gone back to.",
+          "Its pictures are erased from this state and from every earlier one. " +
+            "This cannot be undone, and nothing before it can be gone back to.",
           `Forget ${text}`,
         );
         if (!sure) return;

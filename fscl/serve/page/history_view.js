@@ -31,7 +31,7 @@ function chart(events) {
     viewBox: `0 0 ${width} ${height}`,
     class: "chart",
     role: "img",
-    "aria-label": `Estimated accuracy, call by call: from ${percent(points[0].accuracy)} to ${percent(points.at(-1).accuracy)}`,
+    "aria-label": `Estimated accuracy: from ${percent(points[0].accuracy)} to ${percent(points.at(-1).accuracy)}`,
   });
   for (const [value, text] of [
     [0, "0"],

@@ -18,7 +18,7 @@ export class Steady {
     this.rivalSince = 0;
   }
 
-  /** Take one answer of the service at a time in milliseconds; returns [{key, label, share}], and `shown` is the steady one. */
+  /** Take one answer, at a time in milliseconds; returns [{key, label, share}], and `shown` is the steady one. */
   take(answer, now) {
     const keep = this.at === null ? 0 : 0.5 ** ((now - this.at) / HALF_LIFE);
     this.at = now;

@@ -147,10 +147,7 @@ function result(found, created) {
           "Most confused: ",
           found.confusions
             .slice(0, 5)
-            .map(
-              (each) =>
-                `${labelText(each.label)} taken for ${each.answer === null ? "unknown" : labelText(each.answer)} (${each.n})`,
-            )
+            .map((each) => `${labelText(each.label)} taken for ${labelText(each.answer ?? "unknown")} (${each.n})`)
             .join("; "),
         )
       : null,
