@@ -29,6 +29,7 @@ from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.lock import TIMEOUT, writing
 from fscl.classifier.store.manifest import (
     NAME,
+    FileRecord,
     Manifest,
     StateRecord,
     new_manifest,
@@ -67,6 +68,7 @@ class ModelFolder:
         self.cached = CachedRows(folder / "cache")
         self.journal = Journal(folder / "journal")
         self._teacher: Teacher | None = None
+        self.base_record: FileRecord | None = None  # of the base that was read
         self._last: tuple[str, Snapshot] | None = None  # what was read or written last, under its seal
 
     @classmethod
@@ -139,6 +141,7 @@ class ModelFolder:
             else:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
             self._teacher = Teacher(network, manifest.settings)
+            self.base_record = manifest.base_file
         return self._teacher
 
     def _read(self, record: StateRecord) -> Snapshot:
@@ -228,7 +231,11 @@ class ModelFolder:
         every = manifest.kept
         # with the next number a lesson that waits is none any more: both are dropped at once
         pending = self.journal.pending(manifest.next_number)
-        changed = {"states": every[:n_states], "undone": every[n_states:], "next_number": manifest.next_number + pending}
+        changed = {
+            "states": every[:n_states],
+            "undone": every[n_states:],
+            "next_number": manifest.next_number + pending,
+        }
         manifest = manifest.model_copy(update=changed)
         try:
             write_manifest(self.folder, manifest)
