@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.cli import ask, model
+from fscl.cli import ask, model, serve
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo(f"  {key} = {value}")
 
 
-for _name, _command in {**model.COMMANDS, **ask.COMMANDS}.items():
+for _name, _command in {**model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
     app.command(_name)(_command)
 
 

@@ -52,7 +52,7 @@ def _checked(folder: Path, manifest: Manifest) -> Checked:
             verify(path, record)
         except StorageError as error:
             problems.append(str(error))
-    for state in manifest.states:
+    for state in manifest.kept:
         try:
             details = read_details(folder, state)
             contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, details["images"])}
@@ -95,6 +95,6 @@ def _checked(folder: Path, manifest: Manifest) -> Checked:
 
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:
     found = [] if manifest.base_file is None else [(folder / BASE, manifest.base_file)]
-    for state in manifest.states:
+    for state in manifest.kept:
         found += [(folder / state.folder / Path(name).name, record) for name, record in state.files.items()]
     return found

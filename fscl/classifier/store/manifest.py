@@ -6,7 +6,7 @@ It is written last, in one piece, and so decides what the model is: files that i
 import hashlib
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -54,6 +54,7 @@ class Manifest(BaseModel):
         next_number: of the next state; numbers are never used twice.
         begins_empty: whether the first state kept is that of the first call, so that undoing it leaves an empty model.
         states: those that can be gone back to, the present one last.
+        undone: those that `undo` took back and `redo` brings again, the next one first; the next change drops them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,11 +67,22 @@ class Manifest(BaseModel):
     next_number: Annotated[int, Field(ge=1)]
     begins_empty: bool
     states: tuple[StateRecord, ...]
+    undone: tuple[StateRecord, ...] = ()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All of it as a JSON value. What was undone is named only where there is some: earlier versions know none."""
+        return self.model_dump(mode="json", exclude=None if self.undone else {"undone"})
+
+    @property
+    def kept(self) -> tuple[StateRecord, ...]:
+        """Every state whose files belong to the model."""
+        return (*self.states, *self.undone)
 
     @property
     def seal(self) -> str:
         """A fingerprint of all of it."""
-        return digest(self.model_dump(mode="json"))
+        return digest(self.content)
 
     @property
     def n_undoable(self) -> int:
@@ -95,7 +107,7 @@ def new_manifest(settings: ClassifierSettings, *, row_width: int | None, base_fi
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make it so: the folder is this from now on."""
-    write_json(folder / NAME, "model", {**manifest.model_dump(mode="json"), "seal": manifest.seal})
+    write_json(folder / NAME, "model", {**manifest.content, "seal": manifest.seal})
 
 
 def read_manifest(folder: Path) -> Manifest:

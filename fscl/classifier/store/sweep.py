@@ -15,7 +15,7 @@ FOLDERS = ("journal", "images", "originals", "cache", "states")
 
 def has_strays(folder: Path, manifest: Manifest) -> bool:
     """Whether a killed process left something: a state that is not the model's, a lesson, a file half written."""
-    named = {record.folder.removeprefix("states/") for record in manifest.states}
+    named = {record.folder.removeprefix("states/") for record in manifest.kept}
     states = {path.name for path in _listed(folder / "states")}
     places = (folder, *(folder / name for name in ("images", "originals", "cache", "journal")))
     parts = any(path.name.endswith(".part") for place in places for path in _listed(place))
@@ -25,8 +25,8 @@ def has_strays(folder: Path, manifest: Manifest) -> bool:
 def strays(folder: Path, manifest: Manifest) -> list[Path]:
     """What is not part of the model; a lesson that waits in the journal is."""
     images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    kept = {folder / record.folder for record in manifest.states}
-    for record in manifest.states:
+    kept = {folder / record.folder for record in manifest.kept}
+    for record in manifest.kept:
         details = read_details(folder, record)
         kept |= {images.path(sheet_of(name)) for name in details["images"]}
         kept |= {cached.path(file_of(name)) for name in details.get("cached", [])}
