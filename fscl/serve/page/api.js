@@ -13,10 +13,13 @@ export class ServiceError extends Error {
 /** Emits `token` when the service wants one, `away` when it does not answer, `there` when it does again. */
 export const line = new EventTarget();
 let away = false;
+let asking = 0;
 
 export function isAway(now) {
   if (now === away) return;
   away = now;
+  clearInterval(asking);
+  if (now) asking = setInterval(() => send("health").catch(() => undefined), 2000); // until it answers
   line.dispatchEvent(new Event(now ? "away" : "there"));
 }
 

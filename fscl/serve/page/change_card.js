@@ -34,13 +34,13 @@ function title(made) {
   if (!event) return VERBS[made.kind] ?? "Changed";
   const labels = [...(event.new ?? []), ...(event.known ?? [])].map(labelText).slice(0, 6).join(", ");
   if (event.call === "learn" || event.call === "correct") {
-    return `${VERBS[event.call]}: ${counted(event.n_examples, "picture")} of ${labels}`;
+    return `${VERBS[made.kind]}: ${counted(event.n_examples, "picture")} of ${labels}`;
   }
   if (event.call === "rename" || event.call === "move" || event.call === "merge") {
     const to = event.new?.[0] ?? event.known?.[1] ?? "";
-    return `${VERBS[event.call]}: ${labelText(event.known?.[0] ?? "")} → ${labelText(to)}`;
+    return `${VERBS[made.kind]}: ${labelText(event.known?.[0] ?? "")} → ${labelText(to)}`;
   }
-  return labels ? `${VERBS[event.call] ?? event.call}: ${labels}` : (VERBS[event.call] ?? event.call);
+  return labels ? `${VERBS[made.kind] ?? made.kind}: ${labels}` : (VERBS[made.kind] ?? made.kind);
 }
 
 /** From one share to another; where there was none before, the new one alone. */

@@ -10,30 +10,33 @@ import { change, known, labelKey, labelOf, leftTray, memory, on, over, tell } fr
 
 /** [{id, name, label}] */
 export const lesson = {
-  all: () => memory.read("lesson", []),
+  all: () => {
+    const taught = new Set(Object.values(memory.read("taught-by", {})).flat()); // a job has them, and may fail
+    return memory.read("lesson", []).filter((each) => !taught.has(each.id));
+  },
   of: (label) => lesson.all().filter((each) => labelKey(each.label) === labelKey(label)),
   labels: () => [...new Map(lesson.all().map((each) => [labelKey(each.label), each.label])).values()],
 };
 
-function write(pictures) {
-  memory.write("lesson", pictures);
-  tell("lesson", pictures);
+function rewrite(how) {
+  memory.write("lesson", how(memory.read("lesson", [])));
+  tell("lesson");
 }
 
 /** Add a picture of the tray; one that is there already takes the new label. */
-export function gather(picture, label) {
-  const others = lesson.all().filter((each) => each.id !== picture.id);
-  write([...others, { id: picture.id, name: picture.name, label }]);
+export function gather({ id, name }, label) {
+  rewrite((pictures) => [...pictures.filter((each) => each.id !== id), { id, name, label }]);
 }
 
 export function drop(ids) {
   const gone = new Set(ids);
-  write(lesson.all().filter((each) => !gone.has(each.id)));
+  rewrite((pictures) => pictures.filter((each) => !gone.has(each.id)));
 }
 
-/** Give the pictures of one label another one: naming those that had none, or renaming a class before it is taught. */
+/** Give the pictures of one label another one: naming those that had none. */
 export function relabel(from, to) {
-  write(lesson.all().map((each) => (labelKey(each.label) === labelKey(from) ? { ...each, label: to } : each)));
+  const same = (each) => labelKey(each.label) === labelKey(from);
+  rewrite((pictures) => pictures.map((each) => (same(each) ? { ...each, label: to } : each)));
 }
 
 /** Files for one class, or with `label` undefined each for the class that its folder is named for. */
@@ -56,27 +59,47 @@ export const gatherTransfer = async (transfer, label) => gatherFiles(await fromT
 export async function teach({ dry = false } = {}) {
   const named = lesson.all().filter((each) => each.label !== null);
   if (!named.length) return undefined;
+  const ids = named.map((each) => each.id);
   const pictures = named.map(({ id, label }) => ({ id, label }));
-  const started = (job) => {
-    if (dry) return;
-    leftTray(named.map((each) => each.id));
-    memory.write("taught-by", { ...memory.read("taught-by", {}), [job.id]: named.map((each) => each.id) });
-  };
-  const result = await attempt(() => change("learn", { pictures, dry_run: dry }, started));
+  if (dry) return attempt(() => change("learn", { pictures, dry_run: true }));
+  const asked = `asked-${Date.now()}`; // until the service has given the job a name
+  hold(asked, ids);
+  leftTray(ids);
+  const result = await attempt(() =>
+    change("learn", { pictures }, (job) => {
+      hold(job.id, ids);
+      release(asked);
+      dropTaught();
+    }),
+  );
+  release(asked);
   if (result?.left_out?.length) notice(`Left out: ${result.left_out.join("; ")}`, { error: true });
   return result;
 }
 
-/** Pictures leave the lesson when the job that teaches them is done, also if the page was loaded again meanwhile. */
-function dropTaught() {
-  const teaching = memory.read("taught-by", {});
-  for (const [id, pictures] of Object.entries(teaching)) {
+/** While a job has pictures they are not in the lesson. */
+function hold(job, pictures) {
+  memory.write("taught-by", { ...memory.read("taught-by", {}), [job]: pictures });
+  tell("lesson");
+}
+
+function release(job) {
+  const { [job]: gone, ...others } = memory.read("taught-by", {});
+  if (!gone) return;
+  memory.write("taught-by", others);
+  tell("lesson");
+}
+
+/**
+ * Pictures leave the lesson for good when the job that teaches them is done, also if the page was loaded again meanwhile;
+ * if it fails they are back. With `first` all jobs of the service are known, and one that is not is no more.
+ */
+function dropTaught(first = false) {
+  for (const [id, pictures] of Object.entries(memory.read("taught-by", {}))) {
     const job = known.jobs.get(id);
-    if (!job || !over(job)) continue;
-    delete teaching[id];
-    memory.write("taught-by", teaching);
-    if (job.state !== "done") continue;
-    drop(pictures);
+    if (job ? !over(job) : !first) continue;
+    if (job?.state === "done") drop(pictures);
+    release(id);
   }
 }
 
@@ -94,8 +117,8 @@ export async function checkLesson() {
 
 export function startLesson() {
   window.addEventListener("storage", (event) => {
-    if (event.key === memory.key("lesson")) tell("lesson", lesson.all());
+    if (event.key === memory.key("lesson") || event.key === memory.key("taught-by")) tell("lesson");
   });
-  on("jobs", dropTaught);
-  dropTaught();
+  on("jobs", () => dropTaught());
+  dropTaught(true);
 }

@@ -40,16 +40,18 @@ export function fromTransfer(transfer) {
 async function walk(folder, found) {
   if (HIDDEN.test(folder.name)) return;
   const reader = folder.createReader();
-  for (;;) {
-    // a reader gives a hundred at a time, and nothing when it is done
-    const entries = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    if (!entries.length) return;
-    for (const entry of entries) {
-      if (entry.isDirectory) await walk(entry, found);
-      else if (!HIDDEN.test(entry.name)) {
-        const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
-        found.push({ file, folder: folder.name });
-      }
+  const entries = [];
+  let part;
+  do {
+    part = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    entries.push(...part); // a reader gives a hundred at a time, and nothing when it is done
+  } while (part.length);
+  entries.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+  for (const entry of entries) {
+    if (entry.isDirectory) await walk(entry, found);
+    else if (!HIDDEN.test(entry.name)) {
+      const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
+      found.push({ file, folder: folder.name });
     }
   }
 }

@@ -73,8 +73,8 @@ export function refresh() {
 /** Jobs of this and of other tabs, as they change. */
 export function tookJob(job) {
   const before = known.jobs.get(job.id);
+  if (before && over(before)) return; // the answer to a call may come after the event that it is done
   known.jobs.set(job.id, job);
-  if (before && over(before)) return;
   tell("jobs", job);
   if (changed(job)) tookChange(job.result, job.kind);
 }
@@ -146,10 +146,7 @@ const lostJob = (id) => ({
 /** One call that changes the model; what it changed is shown with undo beside it. */
 export async function change(path, body, started) {
   const result = await runJob(path, body, started);
-  if (result.state !== undefined && !result.dry_run) {
-    tookChange(result, path);
-    await refresh();
-  }
+  if (!result.dry_run) await refresh();
   return result;
 }
 

@@ -57,7 +57,9 @@ export function draw() {
   for (const job of known.jobs.values()) {
     if (over(job)) continue;
     const stop = job.stoppable ? () => attempt(() => post(`jobs/${job.id}/stop`)) : null;
-    rows.push(row(job.id, job.label || job.kind, PHASES[job.phase] ?? job.phase ?? "", job.done, job.total, stop));
+    const counts = job.phase === "reading" || job.phase === "asking"; // nobody knows how far learning is
+    const phase = PHASES[job.phase] ?? job.phase ?? "";
+    rows.push(row(job.id, job.label || job.kind, phase, job.done, counts ? job.total : null, stop));
   }
   const box = document.getElementById("work");
   box.hidden = !rows.length;
