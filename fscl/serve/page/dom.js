@@ -42,6 +42,7 @@ export function redraw(container, ...children) {
   else if (container.isConnected) {
     if (!container.hasAttribute("tabindex")) container.setAttribute("tabindex", "-1");
     container.focus({ preventScroll: true }); // not to the top of the page
+    if (document.activeElement !== container) document.getElementById("main").focus({ preventScroll: true }); // hidden
   }
 }
 

@@ -43,7 +43,7 @@ function describe(each) {
 function group(each, place) {
   const key = each.pictures[0].id; // groups are named anew at every load; their first picture is theirs
   const boxes = each.pictures.map((one) =>
-    el("input", { type: "checkbox", checked: true, "data-focus": `pick-${one.id}` }),
+    el("input", { type: "checkbox", checked: true, "data-focus": `pick-${each.pictures.length}-${one.id}` }),
   );
   const chosen = () => each.pictures.filter((one, i) => boxes[i].checked).map((one) => one.id);
   const input = remembersTyping(
@@ -120,11 +120,13 @@ function group(each, place) {
   );
 }
 
+function noneTicked(pictures) {
+  if (!pictures.length) notice("No picture of the group is ticked.", { error: true });
+  return !pictures.length;
+}
+
 async function learn(pictures, label) {
-  if (!pictures.length) {
-    notice("No picture of the group is ticked.", { error: true });
-    return;
-  }
+  if (noneTicked(pictures)) return;
   await attempt(async () => {
     await change("learn", { pictures: pictures.map((id) => ({ id, label })) }, () => leftTray(pictures));
     await loadInbox();
@@ -132,7 +134,7 @@ async function learn(pictures, label) {
 }
 
 async function discard(pictures) {
-  if (!pictures.length) return;
+  if (noneTicked(pictures)) return;
   await attempt(async () => {
     await post("inbox/discard", { pictures });
     await loadInbox();

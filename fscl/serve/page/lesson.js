@@ -112,7 +112,8 @@ export async function checkLesson() {
   }
   if (!gone.length) return;
   drop(gone);
-  notice(`${counted(gone.length, "picture")} of the lesson are no longer in the tray of the service.`, { error: true });
+  const left = counted(gone.length, "picture has", "pictures have");
+  notice(`${left} left the next lesson: taught already, or no longer kept by the service.`);
 }
 
 export function startLesson() {

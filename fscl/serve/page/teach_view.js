@@ -16,7 +16,7 @@ let lessonBar;
 let naming;
 
 export function teachView() {
-  columns = el("div", { class: "columns", role: "list", "aria-label": "Classes" });
+  columns = el("ul", { class: "columns", "aria-label": "Classes" });
   naming = newClassCard();
   lessonBar = el("section", { class: "lesson", "aria-label": "Next lesson" });
   const again = () => {
@@ -98,8 +98,8 @@ function classCard(label) {
   adding.querySelector("button").setAttribute("aria-label", `Add files to ${text}`);
   adding.lastElementChild.setAttribute("aria-label", `Add to ${text} from the camera`);
   const element = el(
-    "article",
-    { class: "card", role: "listitem", "aria-label": `Class ${text}`, "data-label": labelKey(label) },
+    "li",
+    { class: "card", "aria-label": `Class ${text}`, "data-label": labelKey(label) },
     head,
     next,
     stored,
@@ -183,8 +183,8 @@ function newClassCard() {
     input.value = "";
   });
   const element = el(
-    "article",
-    { class: "card new", role: "listitem", "aria-label": "New class", "data-label": "null" },
+    "li",
+    { class: "card new", "aria-label": "New class", "data-label": "null" },
     form,
     hint,
     next,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -210,6 +211,14 @@ def drop(page: Any, selector: str, paths: Sequence[Path]) -> None:
     for kind in ("dragEnter", "dragOver", "drop"):
         session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
     session.detach()
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait for a condition inside the page. (Playwright's own wait evaluates strings there, which the page forbids.)"""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"it never came to be that {expression}"
+        page.wait_for_timeout(50)
 
 
 def go(page: Any, part: str) -> None:

@@ -1,5 +1,6 @@
 """Asking, correcting, the inbox, history, checks, tests and export, each in a real browser against a real service."""
 
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,5 @@ def one_class(drawings: Path, shape: str) -> Path:
     """A folder with one class alone."""
     folder = drawings.parent / f"only-{shape}"
     if not folder.exists():
-        folder.mkdir()
-        (folder / shape).symlink_to(drawings / shape, target_is_directory=True)
+        shutil.copytree(drawings / shape, folder / shape)
     return folder

@@ -77,8 +77,8 @@ def test_a_reload_while_it_learns_loses_nothing_and_teaches_nothing_twice(
 ) -> None:
     page = open_page(browser, taught.url)
     drop(page, ".card.new", [drawings / "bar"])
-    page.get_by_role("button", name="Teach 6 pictures").click()
-    page.get_by_role("region", name="Work under way").get_by_role("progressbar").wait_for()
+    with page.expect_response("**/api/v1/learn"):
+        page.get_by_role("button", name="Teach 6 pictures").click()
     page.reload()
     expect(page.get_by_role("listitem", name="Class bar")).to_contain_text("6 pictures")
     expect(page.get_by_role("region", name="What the last change did")).to_contain_text("Learned: 6 pictures of bar")
