@@ -17,12 +17,19 @@ class Exports:
     """The last few files that were made to be downloaded; they go with the server."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fscl-export-", ignore_cleanup_errors=True)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.files: OrderedDict[str, tuple[Path, str]] = OrderedDict()
 
     def path(self) -> Path:
         """The folder that they are in."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fscl-export-", ignore_cleanup_errors=True)
         return Path(self._folder.name)
+
+    def close(self) -> None:
+        """Delete them."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def add(self, key: str, path: Path, name: str) -> None:
         """Offer one more; the oldest goes."""

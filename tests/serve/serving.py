@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import numpy as np
 import uvicorn
@@ -25,6 +26,7 @@ from fscl.serve.tokens import Tokens
 BASE = "glyphs-protonet-conv4"
 GLYPHS = make_glyphs(n_alphabets=6, n_characters=1, n_drawings=12, seed=3)
 CHANGE = {"X-FSCL": "1"}
+_ = anyio.open_file, anyio.to_thread  # imported here: Python 3.11 cannot always rewrite asserts in a deep thread
 
 
 def drawing(of_class: int, number: int) -> bytes:

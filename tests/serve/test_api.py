@@ -91,7 +91,7 @@ def test_every_change_of_a_class_or_an_example(server: Running):
     assert stale["kind"] == "stale"
     state = server.get("/classes")["state"]
     state = server.post("/move", example=1, state=state, label="glyph 1")["state"]
-    state = server.post("/remove", example=1, state=state)["state"]
+    state = server.post("/remove", example=2, state=state)["state"]
     counts = {each["label"]: each["examples"] for each in server.get("/classes")["classes"]}
     assert counts == {"zero": 2, "glyph 1": 5, "glyph 2": 4}
     server.post("/merge", label="glyph 2", into="zero")
