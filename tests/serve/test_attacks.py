@@ -52,9 +52,7 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_what_is_no_picture_of_a_listed_kind_is_refused_at_once(shared: Running, kind: str, path: str):
     started, before = time.process_time(), peak_memory()
-    response = shared.client.post(
-        f"/api/v1{path}", content=BAD[kind], headers={**CHANGE, "Content-Type": "image/png"}
-    )
+    response = shared.client.post(f"/api/v1{path}", content=BAD[kind], headers={**CHANGE, "Content-Type": "image/png"})
     assert response.status_code == 422
     assert response.json()["error"]["kind"] == "data"
     assert time.process_time() - started < 2
@@ -127,7 +125,7 @@ def test_no_path_leads_out(shared: Running, path: str):
 
 
 def test_labels_with_markup_are_data_and_come_back_as_they_were(server: Running, folder: Path):
-    label = "<img src=x onerror=alert(1)> \u202b& \"quoted\" ☃"
+    label = '<img src=x onerror=alert(1)> \u202b& "quoted" ☃'
     server.teach(label, 3, 0, 1)
     response = server.client.get("/api/v1/classes")
     assert response.headers["content-type"] == "application/json"
