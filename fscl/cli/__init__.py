@@ -56,8 +56,17 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 @app.command()
-def demo(out: Out = None, workers: Workers = None) -> None:
+def demo(
+    out: Out = None,
+    workers: Workers = None,
+    page: Annotated[bool, typer.Option("--serve", help="A page to teach and ask a model of such characters.")] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the page.")] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser.")] = False,
+) -> None:
     """All of it, small: learn 50 invented characters in ten tasks with five methods, and compare them."""
+    if page:
+        serve.serve_demo(out or Path("runs") / "demo-model", port=port, no_browser=no_browser)
+        return
     from fscl.experiment.config import load_config
     from fscl.experiment.progress import Reporter
 

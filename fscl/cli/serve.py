@@ -1,6 +1,7 @@
 """The command that serves a model over HTTP. No logic."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from fscl.errors import MisuseError
 
+NEEDED = ("starlette", "uvicorn", "python_multipart")
 INSTALL = "python -m pip install 'fscl[serve]'"
 
 
@@ -30,10 +32,8 @@ def serve(
     ] = None,
 ) -> None:
     """A page to teach and ask a model, and an HTTP API, on this machine alone unless told otherwise."""
-    try:
-        from fscl.serve.run import Options, serve
-    except ModuleNotFoundError as error:
-        raise MisuseError(f"{error.name} is not installed, which serving needs; `{INSTALL}` gets it.") from error
+    _check_installed()
+    from fscl.serve.run import Options, serve
 
     options = Options(
         port=port,
@@ -45,6 +45,23 @@ def serve(
         purpose=purpose,
     )
     serve(model, options, _say)
+
+
+def serve_demo(model: Path, *, port: int | None, no_browser: bool) -> None:
+    """Serve a model of invented characters, made where it is not there yet."""
+    _check_installed()
+    from fscl.serve.demo import make_demo
+    from fscl.serve.run import Options, serve
+
+    if make_demo(model):
+        _say(f"made {model}: six invented characters; 15 drawings wait in its inbox")
+    serve(model, Options(port=port, browser=not no_browser), _say)
+
+
+def _check_installed() -> None:
+    missing = next((name for name in NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise MisuseError(f"{missing} is not installed, which serving needs; `{INSTALL}` gets it.")
 
 
 def _say(line: str) -> None:

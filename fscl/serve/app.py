@@ -57,7 +57,8 @@ def make_app(service: Service, rules: Rules) -> ASGIApp:
     @asynccontextmanager
     async def living(_: Starlette) -> AsyncIterator[None]:
         limiters.append(anyio.CapacityLimiter(N_DECODING))
-        await anyio.to_thread.run_sync(service.start)
+        if not service.ready:
+            await anyio.to_thread.run_sync(service.start)
         try:
             yield
         finally:

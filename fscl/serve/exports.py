@@ -1,28 +1,40 @@
 """Files that are made to be downloaded: the model as ONNX, or its whole folder."""
 
+import subprocess
+import sys
 import tempfile
+import threading
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
 
 from fscl.classifier.store.lock import writing
-from fscl.serve.present import Present
+from fscl.errors import MisuseError
+from fscl.serve.jobs import Job
 from fscl.serve.tray import FOLDER
 
 NOT_EXPORTED = ("lock", "writer", FOLDER, "journal")
 MAX_EXPORTS = 5
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Exports:
     """The last few files that were made to be downloaded; they go with the server."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fscl-export-", ignore_cleanup_errors=True)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.files: OrderedDict[str, tuple[Path, str]] = OrderedDict()
 
     def path(self) -> Path:
         """The folder that they are in."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fscl-export-", ignore_cleanup_errors=True)
         return Path(self._folder.name)
+
+    def close(self) -> None:
+        """Delete them."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def add(self, key: str, path: Path, name: str) -> None:
         """Offer one more; the oldest goes."""
@@ -32,18 +44,37 @@ class Exports:
             old.unlink(missing_ok=True)
 
 
-def write_onnx(path: Path, present: Present) -> list[str]:
-    """The ONNX file and its labels in one zip; what to say about it."""
-    from fscl.classifier.export import export_onnx  # slow to import
+def write_onnx(path: Path, folder: Path, job: Job) -> list[str]:
+    """The ONNX file and its labels in one zip; what to say about it.
 
-    with tempfile.TemporaryDirectory() as place:
-        written = export_onnx(Path(place) / "model.onnx", present.snapshot, present.model.shape)
+    By the command line, in a process of its own: torch's exporter is not safe beside other threads that compute, and a
+    process can be stopped.
+    """
+    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "model.onnx"
+        command = [sys.executable, "-m", "fscl", "export", str(folder.resolve()), str(out)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place) as child:
+            try:
+                said, sentence = _ended(child, job)
+            finally:
+                child.kill()
+        if child.returncode:
+            lines = sentence.strip().splitlines()
+            raise MisuseError(lines[-1].removeprefix("fscl: ") if lines else "the export failed.")
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-            for each in (written.path, written.labels_path):
+            for each in sorted(Path(place).iterdir()):
                 packed.write(each, each.name)
-    return [
-        f"probabilities differ by at most {written.largest_difference:.1e} from the model's on {written.n_checked} pictures"
-    ]
+    return said.splitlines()[:1]
+
+
+def _ended(child: "subprocess.Popen[str]", job: Job) -> tuple[str, str]:
+    """What a process wrote, once it has ended; it is looked at often, so that the job can be stopped."""
+    while True:
+        job.check()
+        try:
+            return child.communicate(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def write_model(path: Path, folder: Path) -> list[str]:

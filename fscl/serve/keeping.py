@@ -190,13 +190,13 @@ async def stop_job(call: Call) -> Response:
 
 async def export(call: Call) -> Response:
     wanted, service = await call.body(schemas.ExportRequest), call.service
-    present = service.taught() if wanted.format == "onnx" else service.present()
+    _ = service.taught() if wanted.format == "onnx" else service.present()
 
     def work(job: Job) -> dict[str, Any]:
         key = secrets.token_hex(16)
         path = service.exports.path() / f"{key}.zip"
         job.at("writing")
-        lines = write_onnx(path, present) if wanted.format == "onnx" else write_model(path, service.folder)
+        lines = write_onnx(path, service.folder, job) if wanted.format == "onnx" else write_model(path, service.folder)
         name = f"{service.folder.resolve().name}-{wanted.format}.zip"
         service.exports.add(key, path, name)
         return {

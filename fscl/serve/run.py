@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from fscl.errors import MisuseError, StorageError
 from fscl.process import configure_process
@@ -74,19 +75,18 @@ def serve(folder: Path, options: Options, say: Say) -> None:
             if options.browser:
                 threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
+        service.start()
         server = _Server(make_app(service, rules), service, begun)
         server.run(sockets=[listening])
-    if server.failed is not None:
-        raise server.failed
 
 
 class _Server(uvicorn.Server):
     """Says when it has begun, and lets listeners go when it shall end, who would be waited for otherwise."""
 
-    def __init__(self, app: object, service: Service, begun: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, service: Service, begun: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
-                _remembering(self, app),
+                app,
                 log_level="warning",
                 access_log=False,
                 proxy_headers=False,
@@ -100,7 +100,6 @@ class _Server(uvicorn.Server):
         )
         self._service = service
         self._begun = begun
-        self.failed: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -109,21 +108,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.hub.close()
-        super().handle_exit(sig, frame)
-
-
-def _remembering(server: _Server, app: object) -> Callable[..., object]:
-    """An application whose start may fail; what went wrong is for the command line to say."""
-
-    async def remembering(scope: dict[str, object], receive: object, send: object) -> None:
-        try:
-            await app(scope, receive, send)  # type: ignore[operator]
-        except BaseException as error:
-            if scope["type"] == "lifespan":
-                server.failed = error
-            raise
-
-    return remembering
+        self.force_exit = self.should_exit  # the second time
+        self.should_exit = True  # and the signal is not raised again: to be told to end is no failure
 
 
 def _check(folder: Path, options: Options) -> None:

@@ -89,6 +89,7 @@ class Service:
         self.workers.shutdown(wait=False, cancel_futures=True)
         self.writer.shutdown(wait=True, cancel_futures=True)
         self.inference.stop()
+        self.exports.close()
 
     def create(self, purpose: str, *, invert: bool = False) -> None:
         """Make the model of a first run."""
