@@ -104,7 +104,9 @@ def test_two_tabs_show_the_same_and_a_hidden_class_of_another_tab_is_no_error(
     expect(one.get_by_role("button", name="Teach 6 pictures")).to_be_visible()  # the lesson is shared
     one.get_by_role("button", name="Teach 6 pictures").click()
     for page in (one, two):
-        expect(page.get_by_role("region", name="What the last change did")).to_contain_text("Learned: 6 pictures of bar")
+        expect(page.get_by_role("region", name="What the last change did")).to_contain_text(
+            "Learned: 6 pictures of bar"
+        )
         expect(page.get_by_role("region", name="Next lesson")).to_be_hidden()
         expect(page.get_by_role("listitem", name="Class bar")).to_contain_text("6 pictures")
     assert taught.labels()["bar"] == 6

@@ -45,9 +45,7 @@ def visit(browser: Any, url: str) -> Any:
     return page
 
 
-def test_another_site_cannot_show_the_page_in_a_frame(
-    taught: Served, browser: Any, evil: tuple[str, Path]
-) -> None:
+def test_another_site_cannot_show_the_page_in_a_frame(taught: Served, browser: Any, evil: tuple[str, Path]) -> None:
     site, folder = evil
     (folder / "frame.html").write_text(f'<!doctype html><iframe src="{taught.url}"></iframe>', "utf-8")
     page = visit(browser, f"{site}frame.html")
@@ -142,7 +140,7 @@ def test_a_label_with_markup_is_text_in_every_part_of_the_page(
     page.get_by_role("button", name="Teach 6 pictures").click()
     expect(page.get_by_role("region", name="What the last change did")).to_contain_text(MARKUP)
     assert MARKUP in fresh.labels()
-    expect(page.get_by_role("heading", name=MARKUP)).to_be_visible()
+    expect(page.locator(".columns").get_by_role("heading", name=MARKUP)).to_be_visible()
     go(page, "Ask")
     drop(page, ".view.ask .zone", [drawings / "bar" / "bar-1.png"])
     expect(page.locator(".answer h3")).to_contain_text(MARKUP)

@@ -34,7 +34,9 @@ def test_a_burst_from_the_camera_is_taught_and_near_equal_frames_count_once(
     n = int(note.inner_text().split()[0])
     assert 2 <= n <= 6  # 5 places, and one that was caught while it changed; some 25 frames were looked at
     page.get_by_role("button", name=f"Teach {n} pictures").click()
-    expect(page.get_by_role("region", name="What the last change did")).to_contain_text(f"Learned: {n} pictures of hoop")
+    expect(page.get_by_role("region", name="What the last change did")).to_contain_text(
+        f"Learned: {n} pictures of hoop"
+    )
     assert taught.labels()["hoop"] == n
 
 
@@ -73,9 +75,7 @@ def test_the_keyboard_takes_pictures_too(taught: Served, camera_browser: Any, op
     expect(page.get_by_role("region", name="Next lesson")).to_contain_text("ring")
 
 
-def test_an_answer_changes_only_when_another_has_led_for_a_while(
-    taught: Served, browser: Any, open_page: Open
-) -> None:
+def test_an_answer_changes_only_when_another_has_led_for_a_while(taught: Served, browser: Any, open_page: Open) -> None:
     page = open_page(browser, taught.url)
     shown = page.evaluate("""async () => {
         const {Steady} = await import("/page/steady.js");
