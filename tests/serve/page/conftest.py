@@ -24,8 +24,6 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 BASE = "glyphs-protonet-conv4"
 PATIENCE = 1000 * float(os.environ.get("FSCL_TEST_PATIENCE", "60"))  # milliseconds
 
-playwright = pytest.importorskip("playwright.sync_api") if not os.environ.get("CI") else None
-
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
