@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fscl.classifier.asking import Asking, batch_of_one, bounded, numbers_of
 from fscl.classifier.base_choice import default_base
-from fscl.classifier.changes import check_known, moved, removed
+from fscl.classifier.changes import check_known, merged, moved, removed
 from fscl.classifier.inputs import are_pictures, checked_labels, taught_pictures, with_labels
 from fscl.classifier.knowledge import CallName, Lesson
 from fscl.classifier.labels import plain_labels
@@ -151,6 +151,11 @@ class ContinualClassifier(Asking):
         was, becomes = plain_labels([old])[0], plain_labels([new])[0]
         return self._change(lambda teacher, before: teacher.renamed(before, was, becomes, when=_now()))
 
+    def merge(self, label: Any, into: Any) -> Self:
+        """Give all stored examples of a class to another one, and have one class less; `undo` parts them again."""
+        was, becomes = plain_labels([label])[0], plain_labels([into])[0]
+        return self._change(lambda teacher, before: merged(teacher, before, was, becomes, when=_now()))
+
     def remove(self, example: int | str) -> Self:
         """Take one stored example out, by its number in `examples_` or by where it came from; `undo` brings it back."""
         return self._change(lambda teacher, before: removed(teacher, before, example, when=_now()))
@@ -179,6 +184,15 @@ class ContinualClassifier(Asking):
         """Go back to the state before the last call, or before the last `n_calls`, bit for bit."""
         self._begun("undo").undo(n_calls)
         return self
+
+    def redo(self, n_calls: int = 1) -> Self:
+        """Bring back the last call that was undone, or the last `n_calls`, unless something changed since."""
+        self._begun("redo").redo(n_calls)
+        return self
+
+    def refresh(self) -> bool:
+        """See what another process has changed in the folder; whether there was something."""
+        return self._begun("refresh").refresh()
 
     # keeping
 

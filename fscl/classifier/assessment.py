@@ -171,10 +171,23 @@ def ask_for_all(
         sources: where they came from.
         inverted: whether light and dark were exchanged when they were read.
     """
-    known = set(snapshot.knowledge.classes)
     found: list[Explanation] = []
     for start in range(0, len(images), BATCH):
         found += explain(base, snapshot, images[start : start + BATCH], n_nearest=1)
+    return assessed(snapshot, images, labels, sources, found, inverted=inverted)
+
+
+def assessed(
+    snapshot: Snapshot,
+    images: Tensor,
+    labels: Sequence[Label],
+    sources: Sequence[str],
+    found: Sequence[Explanation],
+    *,
+    inverted: bool = False,
+) -> Assessment:
+    """What answers add up to that are there already; arguments as of `ask_for_all`."""
+    known = set(snapshot.knowledge.classes)
     shown = 255 - images if inverted and images.dtype == torch.uint8 else images
     answers = [
         Answer(source, label, answer, picture.numpy())

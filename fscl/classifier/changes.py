@@ -10,6 +10,7 @@ import torch
 from fscl.classifier.knowledge import Knowledge, Lesson
 from fscl.classifier.labels import Label, check_look, plain_labels
 from fscl.classifier.teacher import Snapshot, Teacher, position_of
+from fscl.continual.learner import renumbered
 from fscl.data.names import readable
 from fscl.data.pool import Examples
 from fscl.errors import MisuseError, suggestion
@@ -101,6 +102,23 @@ def moved(
     after = replace(was, classes=classes, examples=Examples(images, labels))
     lesson = Lesson(torch.zeros(0), (label,), (example.source,), "move", when)
     return teacher.taught_anew(after, before, lesson, new=(label,), known=(example.label,))
+
+
+def merged(teacher: Teacher, before: Snapshot, label: Label, into: Label, *, when: str) -> Snapshot:
+    """With all stored examples of one class in another, and without the first."""
+    was = before.knowledge
+    gone, target = position_of(was, label), position_of(was, into)
+    if gone == target:
+        raise MisuseError(f"{label!r} is one class already; name two.")
+    images, labels = _stored(was)
+    labels = torch.where(labels == gone, target, labels)
+    after = replace(
+        was,
+        classes=(*was.classes[:gone], *was.classes[gone + 1 :]),
+        examples=Examples(images, renumbered(labels, gone)),
+    )
+    lesson = Lesson(torch.zeros(0), (into,) * was.counts[gone], (), "merge", when)
+    return teacher.taught_anew(after, before, lesson, known=(label, into))
 
 
 def check_known(knowledge: Knowledge, label: Label, *, new: bool) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fscl.classifier.labels import Label
 from fscl.data.pool import Examples
 
-CallName = Literal["fit", "learn", "correct", "forget", "rename", "remove", "move"]
+CallName = Literal["fit", "learn", "correct", "forget", "rename", "remove", "move", "merge"]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Model:
         self.teacher = teacher
         self.folder = folder
         self.past: list[Snapshot] = []
+        self.undone: list[Snapshot] = []  # the next one to be done again last
         self.snapshot = teacher.empty()
         self._changing = threading.RLock()
 
@@ -72,14 +73,14 @@ class Model:
             return False
         return self.network.n_features != rows.shape[1]
 
-    def learn(self, lesson: Lesson) -> None:
-        """Learn a lesson; in a folder it is a transaction."""
+    def learn(self, lesson: Lesson, *, before_commit: Callable[[], None] | None = None) -> None:
+        """Learn a lesson; in a folder it is a transaction, which `before_commit` may still refuse by raising."""
         with self._changing:
             if self.folder is None:
                 self.change(lambda teacher, before: teacher.learned(before, lesson))
             else:
                 with self._in_step():
-                    self.snapshot = self.folder.teach(lesson)
+                    self.snapshot = self.folder.teach(lesson, before_commit=before_commit)
 
     def change(self, made: Change, *, final: bool = False) -> None:
         """Replace what is known by what `made` makes of it; `final` leaves no way back."""
@@ -102,12 +103,6 @@ class Model:
                 self.refresh()
             raise
 
-    def refresh(self) -> None:
-        """Read the folder again if another process, or another handle, has changed it meanwhile."""
-        with self._changing:
-            if self.folder is not None:
-                self.snapshot = self.folder.read()
-
     def follow(self, before: "Model") -> None:
         """What another model knew can be gone back to, if it had the same base and settings."""
         if before.settings == self.settings and _same(before.network, self.network):
@@ -129,8 +124,33 @@ class Model:
                     f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone: {len(self.past)} can "
                     "(no state is kept from before a forget, or beyond keep_states)."
                 )
+            self.undone = [*self.undone, self.snapshot, *reversed(self.past[len(self.past) - n_calls + 1 :])]
             self.snapshot = self.past[-n_calls]
             self.past = self.past[:-n_calls]
+
+    def redo(self, n_calls: int) -> None:
+        """Bring back so many calls that were undone, unless the model has changed since."""
+        with self._changing:
+            if self.folder is not None:
+                with self._in_step():
+                    self.snapshot = self.folder.redo(n_calls)
+                return
+            if not 1 <= n_calls <= len(self.undone):
+                raise MisuseError(
+                    f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be done again: {len(self.undone)} can "
+                    "(the first change after an undo drops what was undone)."
+                )
+            for _ in range(n_calls):
+                self.past = [*self.past, self.snapshot]
+                self.snapshot = self.undone.pop()
+
+    def refresh(self) -> bool:
+        """See what another process has changed in the folder; whether there was something."""
+        with self._changing:
+            before = self.snapshot
+            if self.folder is not None:
+                self.snapshot = self.folder.read()
+            return self.snapshot is not before and self.snapshot.knowledge.details() != before.knowledge.details()
 
     @property
     def keeps_originals(self) -> bool:
@@ -192,6 +212,7 @@ class Model:
     def _keep(self, states: list[Snapshot]) -> None:
         bound = self.settings.keep_states
         self.past = states if bound is None else states[max(0, len(states) - bound) :]
+        self.undone = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_changing"}

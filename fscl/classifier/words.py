@@ -198,6 +198,8 @@ def event_line(event: Event) -> str:
         what = f"removed 1 example of {classes}"
     elif event.call == "move":
         what = f"moved 1 example of {event.known[0]} to {event.new[0]}"
+    elif event.call == "merge":
+        what = f"merged {event.known[0]} into {event.known[1]}"
     else:
         verb = {"learn": "learned", "correct": "was corrected with", "fit": "began again with"}[event.call]
         what = f"{verb} {event.n_examples} {'example' if event.n_examples == 1 else 'examples'} of {classes}"

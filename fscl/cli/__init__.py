@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.cli import ask, model
+from fscl.cli import ask, model, serve
 from fscl.cli.opening import terminated_like_ctrl_c
 from fscl.errors import FsclError, MisuseError, OtherRun
 
@@ -57,8 +57,17 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 @app.command()
-def demo(out: Out = None, workers: Workers = None) -> None:
+def demo(
+    out: Out = None,
+    workers: Workers = None,
+    page: Annotated[bool, typer.Option("--serve", help="A page to teach and ask a model of such characters.")] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Of the page.")] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Open no browser.")] = False,
+) -> None:
     """All of it, small: learn 50 invented characters in ten tasks with five methods, and compare them."""
+    if page:
+        serve.serve_demo(out or Path("runs") / "demo-model", port=port, no_browser=no_browser)
+        return
     from fscl.experiment.config import load_config
     from fscl.experiment.progress import Reporter
 
@@ -209,7 +218,7 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo(f"  {key} = {value}")
 
 
-for _name, _command in {**model.COMMANDS, **ask.COMMANDS}.items():
+for _name, _command in {**model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
     app.command(_name)(_command)
 
 

@@ -137,6 +137,15 @@ def rename(model: Model, name: ClassName, new_name: Annotated[str, typer.Argumen
     say(str(model))
 
 
+def merge(
+    model: Model, name: ClassName, into: Annotated[str, typer.Argument(metavar="INTO", help="Another class.")]
+) -> None:
+    """Give all stored examples of one class to another. `undo` parts them again."""
+    classifier = load_taught(model)
+    _say_last(classifier.merge(label_of(classifier, name), label_of(classifier, into)))
+    typer.echo(str(model))
+
+
 def reteach(
     model: Model,
     new_model: Annotated[Path, typer.Argument(metavar="NEW", help="The folder to make.")],
@@ -191,6 +200,21 @@ def repair(model: Model) -> None:
     say(str(model))
 
 
+def redo(
+    model: Model,
+    calls: Annotated[int, typer.Option(min=1, help="How many calls to bring back.")] = 1,
+) -> None:
+    """Bring back the last call that was undone, unless the model has changed since."""
+    from fscl.classifier.words import event_line
+
+    classifier = load(model)
+    before = len(classifier.history_)
+    classifier.redo(calls)
+    for event in classifier.history_[before:]:
+        typer.echo(f"done again: {event_line(event)}")
+    typer.echo(str(model))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "new": new,
     "learn": telling(learn),
@@ -201,6 +225,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rename": telling(rename),
     "reteach": reteach,
     "undo": telling(undo),
+    "redo": telling(redo),
+    "merge": telling(merge),
     "repair": telling(repair),
 }
 

@@ -58,6 +58,8 @@ def test_a_picture_is_kept_once_and_swept_when_no_state_needs_it(tmp_path: Path)
     model.partial_fit(*examples(2))
     assert len(kept(tmp_path / "model")) == 9
     model.undo()
+    assert len(kept(tmp_path / "model")) == 9  # `redo` needs them
+    model.rename("class-0", "zero")
     assert kept(tmp_path / "model") == before
 
 

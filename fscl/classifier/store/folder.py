@@ -31,6 +31,7 @@ from fscl.classifier.store.manifest import (
     FORMAT,
     NAME,
     UNKNOWN,
+    FileRecord,
     Manifest,
     StateRecord,
     read_manifest,
@@ -76,6 +77,7 @@ class ModelFolder:
         self.cached = CachedRows(folder / "cache")
         self.journal = Journal(folder / "journal")
         self._teacher: Teacher | None = None
+        self.base_record: FileRecord | None = None  # of the base that was read
         self._identity: str | None = None  # of the model that the teacher is of
         self._last: tuple[str, Snapshot, Content | None] | None = None  # what was read or written last, under its seal
 
@@ -101,10 +103,14 @@ class ModelFolder:
 
     def read(self) -> Snapshot:
         """The present state, of one moment, whatever a writer does meanwhile."""
+        return self.read_named()[1]
+
+    def read_named(self) -> tuple[Manifest, Snapshot]:
+        """The same, with the manifest that names it."""
         manifest = read_manifest(self.folder)
         for _ in range(READ_ATTEMPTS):
             try:
-                return self.snapshot(manifest)
+                return manifest, self.snapshot(manifest)
             except StorageError as error:
                 newer = read_manifest(self.folder)
                 if newer.seal == manifest.seal:
@@ -145,6 +151,7 @@ class ModelFolder:
             else:
                 raise StorageError(f"{self.folder / NAME} names neither a base nor the width of rows.")
             self._teacher, self._identity = Teacher(network, manifest.settings), manifest.identity
+            self.base_record = manifest.base_file
         return self._teacher
 
     def _check_same_model(self, manifest: Manifest) -> None:
@@ -184,14 +191,22 @@ class ModelFolder:
 
     # changing
 
-    def teach(self, lesson: Lesson) -> Snapshot:
-        """Learn a lesson: journal, learn, commit."""
+    def teach(self, lesson: Lesson, *, before_commit: Callable[[], None] | None = None) -> Snapshot:
+        """Learn a lesson: journal, learn, commit.
+
+        Args:
+            lesson: what to learn.
+            before_commit: called when it is learned and not yet written; what it raises leaves the model as it was.
+        """
         with self._writing() as manifest:
             before = self.snapshot(manifest)
             plain_labels(lesson.labels, before.knowledge.classes if lesson.call != "fit" else ())
             with self._or_as_before():
                 self.journal.write(manifest.next_number, lesson, self._keep_originals(manifest.next_number, lesson))
-                return self._commit(manifest, self.teacher().learned(before, lesson))
+                after = self.teacher().learned(before, lesson)
+                if before_commit is not None:
+                    before_commit()
+                return self._commit(manifest, after)
 
     def _keep_originals(self, number: int, lesson: Lesson) -> list[str]:
         if not lesson.originals:
@@ -220,26 +235,55 @@ class ModelFolder:
                     f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be undone in {self.folder}: {able} can "
                     "(no state is kept from before a forget, or beyond keep_states)."
                 )
-            left = len(manifest.states) - (n_calls - pending)
-            # with the next number a lesson that waits is none any more: both are dropped at once
-            changed = {"states": manifest.states[:left], "next_number": manifest.next_number + pending}
-            before = self.snapshot(manifest.model_copy(update=changed))  # read first: who cannot go there stays
-            changed["states"] = self.as_present(manifest, manifest.states[:left], before)
-            newer = manifest.model_copy(update={**changed, "format": FORMAT})
-            try:
-                write_manifest(self.folder, newer)
-            except OSError as error:
-                with suppress(OSError, FsclError):
-                    sweep(self.folder, manifest)
-                raise StorageError(
-                    f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
-                ) from error
-            self._last = newer.seal, before, None if self._last is None else self._last[2]
-            with _after_the_fact(self.folder):
-                sync_folder(self.folder)
-                self.journal.clear()
-                sweep(self.folder, newer)
-            return before
+            return self._gone_to(manifest, len(manifest.states) - (n_calls - pending))
+
+    def redo(self, n_calls: int) -> Snapshot:
+        """Bring back so many calls that were undone. A lesson that was cut short is completed, and leaves none."""
+        with self._writing() as manifest:
+            if not 1 <= n_calls <= len(manifest.undone):
+                raise MisuseError(
+                    f"{n_calls} {'call' if n_calls == 1 else 'calls'} cannot be done again in {self.folder}: "
+                    f"{len(manifest.undone)} can (the first change after an undo drops what was undone)."
+                )
+            return self._gone_to(manifest, len(manifest.states) + n_calls)
+
+    def go_to(self, number: int) -> Snapshot:
+        """Undo or redo to the state of this number, of those that are kept; 0 is the empty model."""
+        with self._writing() as manifest:
+            numbers = [*([0] if manifest.begins_empty else []), *(record.number for record in manifest.kept)]
+            if number not in numbers:
+                listed = ", ".join(map(str, numbers))
+                raise MisuseError(f"there is no state {number} to go to in {self.folder}. There are: {listed}.")
+            return self._gone_to(manifest, numbers.index(number) + (not manifest.begins_empty))
+
+    def _gone_to(self, manifest: Manifest, n_states: int) -> Snapshot:
+        """The first `n_states` of those that are kept; the rest waits to be done again."""
+        every, pending = manifest.kept, self.journal.pending(manifest.next_number)
+        # with the next number a lesson that waits is none any more: both are dropped at once
+        changed = {
+            "states": every[:n_states],
+            "undone": every[n_states:],
+            "next_number": manifest.next_number + pending,
+        }
+        there = self.snapshot(manifest.model_copy(update=changed))  # read first: who cannot go there stays
+        states = (*map(without_unknown, every[: n_states - 1]), *every[max(0, n_states - 1) : n_states])
+        changed["states"] = self.as_present(manifest, states, there)
+        changed["undone"] = tuple(map(without_unknown, every[n_states:]))
+        newer = manifest.model_copy(update={**changed, "format": FORMAT})
+        try:
+            write_manifest(self.folder, newer)
+        except OSError as error:
+            with suppress(OSError, FsclError):
+                sweep(self.folder, manifest)
+            raise StorageError(
+                f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
+            ) from error
+        self._last = newer.seal, there, None if self._last is None else self._last[2]
+        with _after_the_fact(self.folder):
+            sync_folder(self.folder)
+            self.journal.clear()
+            sweep(self.folder, newer)
+        return there
 
     def as_present(
         self, manifest: Manifest, states: tuple[StateRecord, ...], snapshot: Snapshot
@@ -295,11 +339,12 @@ class ModelFolder:
         record = write_state(self.folder, number, content, before=self._to_build_on(manifest, final=final))
         record = with_unknown(self.folder, record, after.knowledge)
         states = (record,) if final else (*map(without_unknown, manifest.states), record)
-        dropped = final or (keep is not None and len(states) > keep + 1)
+        shortened = final or (keep is not None and len(states) > keep + 1)
         if keep is not None:
             states = states[max(0, len(states) - keep - 1) :]
-        changed = {"states": states, "next_number": number + 1, "format": FORMAT}
-        newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not dropped})
+        dropped = shortened or bool(manifest.undone)
+        changed = {"states": states, "undone": (), "next_number": number + 1, "format": FORMAT}
+        newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not shortened})
         write_manifest(self.folder, newer)
         self._last = newer.seal, after, content
         with _after_the_fact(self.folder):

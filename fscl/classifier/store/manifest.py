@@ -64,6 +64,7 @@ class Manifest(BaseModel):
         begins_empty: whether the first state kept is that of the first call, so that undoing it leaves an empty model.
         states: those that can be gone back to, the present one last.
         lost: files that were damaged, and that `fscl repair` has put aside; the model does without them.
+        undone: those that `undo` took back and `redo` brings again, the next one first; the next change drops them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,18 +77,24 @@ class Manifest(BaseModel):
     next_number: Annotated[int, Field(ge=1, le=MAX_NUMBER)]
     begins_empty: bool
     states: tuple[StateRecord, ...]
+    undone: tuple[StateRecord, ...] = ()
     lost: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _states_follow_one_another(self) -> "Manifest":
         before: int | None = None
-        for state in self.states:
+        for state in self.kept:
             if state.number <= (before or 0) or state.number >= self.next_number:
                 raise ValueError(f"state {state.number} is out of order")
             if state.parent is not None and state.parent != before:
                 raise ValueError(f"state {state.number} builds on state {state.parent}, which is not the one before it")
             before = state.number
         return self
+
+    @property
+    def kept(self) -> tuple[StateRecord, ...]:
+        """Every state whose files belong to the model."""
+        return (*self.states, *self.undone)
 
     @property
     def identity(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from fscl.classifier.store.cached import CachedRows, file_of
@@ -54,22 +55,28 @@ def repair_model(folder: Path, *, timeout: float = TIMEOUT) -> Repaired:
     with model.locked() as manifest:
         if manifest.base_file is not None:
             verify(folder / BASE, manifest.base_file)  # without it there is nothing to repair
-        shared = _damaged_shared(folder, manifest)
-        problems = shared | _damaged_files(folder, manifest) | _damaged_lesson(model, manifest)
+        every = manifest.model_copy(update={"states": manifest.kept, "undone": ()})
+        shared = _damaged_shared(folder, every)
+        problems = shared | _damaged_files(folder, every) | _damaged_lesson(model, manifest)
         if not problems:
             return Repaired()
         whole = _whole_states(model, manifest, set(shared))
         if manifest.states and not whole:
             first = next(iter(problems.values()))
             raise StorageError(f"no state of {folder} is whole, and nothing was changed. The first problem: {first}")
-        numbers = {record.number for record in whole}
-        gone = [record for record in manifest.states if record.number not in numbers]
+        # what was undone builds on the present state, and each on the one before it
+        stands = len(whole) == len(manifest.states)
+        readable = {record.number for record in _whole_states(model, every, set(shared))} if stands else set()
+        undone = tuple(takewhile(lambda record: record.number in readable, manifest.undone))
+        numbers = {record.number for record in (*whole, *undone)}
+        gone = [record for record in manifest.kept if record.number not in numbers]
         aside = _put_aside(folder, [*(path for path in problems if path.exists()), *_files_of(folder, gone)])
         kept_last = whole[-1].number if whole else 0
         lost = {str(path.relative_to(folder)) for path in shared if path.parent.name != "images"}
         changes = {
             "states": tuple(whole),
-            "begins_empty": manifest.begins_empty and (not gone or gone[0] is not manifest.states[0]),
+            "undone": undone,
+            "begins_empty": manifest.begins_empty and not (manifest.states and manifest.states[0] in gone),
             "lost": tuple(sorted({*manifest.lost, *lost})),
             "format": FORMAT,
         }
@@ -80,7 +87,7 @@ def repair_model(folder: Path, *, timeout: float = TIMEOUT) -> Repaired:
         return Repaired(
             problems=tuple(map(str, problems.values())),
             n_lost=len(gone),
-            went_back=sum(record.number > kept_last for record in gone),
+            went_back=sum(record.number > kept_last for record in gone if record in manifest.states),
             aside=aside,
         )
 

@@ -1,0 +1,14 @@
+# Written and not tried: no Docker was at hand. docs/serve.md says how it is meant to be used.
+#   docker build -t fscl . && docker run --rm -p 127.0.0.1:8420:8420 -v fscl-models:/models fscl --name localhost:8420
+FROM python:3.12-slim
+
+RUN useradd --create-home --uid 10001 fscl && mkdir /models && chown fscl /models
+COPY . /src
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu "/src[serve]" && rm -rf /src
+
+USER fscl
+VOLUME /models
+EXPOSE 8420
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/api/v1/health', timeout=4)"]
+ENTRYPOINT ["fscl", "serve", "/models/model", "--host", "0.0.0.0", "--port", "8420", "--token", "--no-browser"]
