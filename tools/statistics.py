@@ -17,8 +17,9 @@ from fscl.nets.trained import TrainedNetwork
 def add_statistics(path: Path) -> str:
     """Add them to the file; what it carries then."""
     network, about = TrainedNetwork.load(path)
-    options = {key: value for key, value in about["data"].items() if value is not None}
-    train = load_splits(find_data_set(options["name"]).Options(**options)).train
+    asked = find_data_set(about["data"]["name"]).Options
+    options = {key: about["data"][key] for key in asked.model_fields if about["data"].get(key) is not None}
+    train = load_splits(asked(**options)).train
     if set(train.class_names) != set(about["train_classes"]):
         raise SystemExit(f"{path} was trained on other classes than those of {about['data']} here.")
     richer = replace(network, extras={**network.extras, **base_statistics(network, train)})

@@ -14,7 +14,7 @@ from PIL import Image
 
 from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
-from fscl.classifier.store.manifest import read_manifest, write_manifest
+from fscl.classifier.store.manifest import UNKNOWN, read_manifest, write_manifest
 from fscl.errors import Divergence, MisuseError, StorageError
 from tests.classifier.models import POOL, classifier, contents, examples, same
 from tests.continual.quick import quick
@@ -52,6 +52,11 @@ def test_a_model_of_rows_and_of_numbered_classes_can_be_saved(tmp_path: Path):
     assert again.partial_fit(rows[:2] + 50, [7, 7]).classes_.tolist() == [4, 5, 6, 7]
 
 
+def everything(files: dict[str, bytes]) -> set[str]:
+    """The names of all files but those that the present state alone has."""
+    return {name for name in files if not name.endswith(UNKNOWN)}
+
+
 def test_undo_in_a_folder_is_bit_for_bit_and_reaches_back_to_the_empty_model(tmp_path: Path):
     model = classifier("tsc").save(tmp_path / "model")
     seen = [contents(tmp_path / "model")]
@@ -67,7 +72,7 @@ def test_undo_in_a_folder_is_bit_for_bit_and_reaches_back_to_the_empty_model(tmp
         model.undo(n_calls)
         now = contents(tmp_path / "model")
         assert before.items() - {("model.json", before["model.json"])} <= now.items()  # the rest waits for `redo`
-        assert now.keys() == seen[-1].keys()
+        assert everything(now) == everything(seen[-1])
         assert model.history_ == ContinualClassifier.load(tmp_path / "model").history_
     with pytest.raises(MisuseError, match="0 can"):
         model.undo()

@@ -266,7 +266,8 @@ class ModelFolder:
             "next_number": manifest.next_number + pending,
         }
         there = self.snapshot(manifest.model_copy(update=changed))  # read first: who cannot go there stays
-        states = (*map(without_unknown, every[: n_states - 1]), *every[max(0, n_states - 1) : n_states])
+        earlier = max(0, n_states - 1)
+        states = (*map(without_unknown, every[:earlier]), *every[earlier:n_states])
         changed["states"] = self.as_present(manifest, states, there)
         changed["undone"] = tuple(map(without_unknown, every[n_states:]))
         newer = manifest.model_copy(update={**changed, "format": FORMAT})

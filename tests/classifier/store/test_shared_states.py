@@ -107,7 +107,7 @@ def test_every_state_can_be_gone_back_to_bit_for_bit(method: str, tmp_path: Path
             if answers is not None:
                 assert np.array_equal(each.predict_proba(PROBE), answers[0])
                 assert asked(each) == answers[1]
-        assert {name: content for name, content in contents(folder).items() if name != "model.json"} == files
+        assert files.items() <= contents(folder).items()  # what was undone waits for `redo`
         if answers is not None:
             again = ContinualClassifier.load(folder)
             assert np.array_equal(again.predict_proba(PROBE), answers[0])
