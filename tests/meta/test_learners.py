@@ -159,7 +159,7 @@ def test_every_value_in_force_is_serialised_and_read_back_as_the_same_learner():
 
 def test_the_learners_of_the_package_are_found_by_their_names_and_abstract_ones_are_not():
     learners = base_learners()
-    assert list(learners) == ["maml", "maml++", "protonet", "supervised"]
+    assert list(learners) == ["ida", "maml", "maml++", "protonet", "supervised"]
     assert all(learner(method=name).method == name for name, learner in learners.items())
     assert EmbeddingLearner not in learners.values()
     assert all(summary_of(learner).endswith(".") for learner in learners.values())
