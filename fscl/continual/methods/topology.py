@@ -44,7 +44,7 @@ from fscl.rng import generator
 ROW_DEVIATION = 1e-3  # of a new row's entries
 LAST_STEPS = 10  # of a session, at a tenth of the rate
 CENTRE_RATE, CENTRE_MOMENTUM = 0.1, 0.5
-BASE_PASSES, BASE_BATCH = 10, 128  # over the images of a base session
+BASE_RATE, BASE_PASSES, BASE_BATCH = 0.1, 10, 128  # of the rows of a base session, as in the scripts
 FLOOR = 0.1  # of a variance, in units of what a dimension of a unit-length feature has
 LAST_SHARE = 0.05  # of the work of a network, in its last stage
 GRAPH = ("centroids", "variances", "labels", "ages")
@@ -193,13 +193,12 @@ class Topology(MovedWeights):
         learned, random = trainable_copy({"rows": rows})["rows"], self._random("base-rows")
         optimiser, _ = self._optimisers([learned], learned)
         for number in range(BASE_PASSES):
-            optimiser.param_groups[0]["lr"] = self.settings.learning_rate * (0.1 if number == BASE_PASSES - 1 else 1)
+            optimiser.param_groups[0]["lr"] = BASE_RATE * (0.1 if number == BASE_PASSES - 1 else 1)
             for batch in torch.randperm(len(labels), generator=random).to(labels.device).split(BASE_BATCH):
                 loss = cross_entropy(unit_scores(learned, features[batch]), labels[batch])
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-        self.refuse_divergence(BASE_PASSES, 0.0, self.settings.learning_rate, {"rows": learned})
         return learned.detach().clone()
 
     def _with_new_nodes(self, features: Tensor, labels: Tensor) -> tuple[Graph, Tensor]:
