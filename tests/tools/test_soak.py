@@ -37,7 +37,7 @@ def test_a_short_soak_finds_nothing_and_goes_on_where_it_was(tmp_path: Path):
     assert again.rounds > first.rounds
     assert again.seconds > first.seconds
     assert totals(again, "random", "placed", "ended") > totals(first, "random", "placed", "ended")
-    assert again.table().count("\n") == 10
+    assert again.table().count("\n") == 11
 
 
 def test_a_store_that_writes_in_place_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
