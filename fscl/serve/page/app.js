@@ -10,11 +10,13 @@ async function load() {
   }
   about.textContent = `${model.name}: ${model.n_classes} classes, ${model.n_examples} examples`;
   const { classes } = await (await fetch("/api/v1/classes")).json();
-  list.replaceChildren(...classes.map((each) => {
-    const item = document.createElement("li");
-    item.textContent = `${each.label} (${each.examples})`;
-    return item;
-  }));
+  list.replaceChildren(
+    ...classes.map((each) => {
+      const item = document.createElement("li");
+      item.textContent = `${each.label} (${each.examples})`;
+      return item;
+    }),
+  );
 }
 
 new EventSource("/api/v1/events").addEventListener("state", load);
