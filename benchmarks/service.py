@@ -199,27 +199,32 @@ def started(command: list[str]) -> Iterator[Server]:
 async def ask_for_a_while(address: Callable[[], str], tally: Tally, n_clients: int, until: float) -> None:
     """Clients that ask one question after another; where the server is away they wait."""
 
-    async def one(number: int) -> None:
+    async def one(number: int, client: httpx.AsyncClient) -> None:
         chance = random.Random(number)
-        async with httpx.AsyncClient(timeout=30) as client:
-            while time.monotonic() < until:
-                before = time.perf_counter()
-                try:
-                    response = await client.post(
-                        f"{address()}api/v1/predict?top=1000", content=chance.choice(QUESTIONS), headers=HEADERS
-                    )
-                except httpx.HTTPError:
-                    tally.n_failed += 1
-                    await asyncio.sleep(0.1)
-                    continue
-                if response.status_code != 200:
-                    tally.n_refused += 1
-                    await asyncio.sleep(0.1)
-                    continue
-                tally.seconds.append(time.perf_counter() - before)
-                _check(tally, response.json())
+        while time.monotonic() < until:
+            before = time.perf_counter()
+            try:
+                response = await client.post(
+                    f"{address()}api/v1/predict?top=1000", content=chance.choice(QUESTIONS), headers=HEADERS
+                )
+            except httpx.HTTPError:
+                tally.n_failed += 1
+                await asyncio.sleep(0.1)
+                continue
+            if response.status_code != 200:
+                tally.n_refused += 1
+                await asyncio.sleep(0.1)
+                continue
+            tally.seconds.append(time.perf_counter() - before)
+            _check(tally, response.json())
 
-    await asyncio.gather(*(one(number) for number in range(n_clients)))
+    async with shared_client(n_clients) as client:
+        await asyncio.gather(*(one(number, client) for number in range(n_clients)))
+
+
+def shared_client(n_clients: int) -> httpx.AsyncClient:
+    """One connection for each; a client of httpx takes long to make."""
+    return httpx.AsyncClient(timeout=60, verify=False, limits=httpx.Limits(max_connections=n_clients))
 
 
 def _check(tally: Tally, content: dict[str, Any]) -> None:
@@ -238,32 +243,32 @@ async def teach_for_a_while(
 ) -> None:
     """Clients that teach a class of their own, one picture after another."""
 
-    async def one(number: int) -> None:
+    async def one(number: int, client: httpx.AsyncClient) -> None:
         count = 0
-        async with httpx.AsyncClient(timeout=60) as client:
-            while time.monotonic() < until:
-                source, before = f"teacher-{number}-{count}.png", time.perf_counter()
-                count += 1
-                files = {"picture": (source, drawing(count % N_CLASSES, count % N_SHOTS), "image/png")}
-                try:
-                    response = await client.post(
-                        f"{address()}api/v1/learn",
-                        files=files,
-                        data={"label": f"taught {number}"},
-                        headers={"X-FSCL": "1"},
-                    )
-                except httpx.HTTPError:
-                    tally.n_failed += 1
-                    await asyncio.sleep(0.1)
-                    continue
-                if response.status_code == 200:
-                    acknowledged.append(source)
-                    tally.seconds.append(time.perf_counter() - before)
-                else:
-                    tally.n_refused += 1
-                    await asyncio.sleep(0.1)
+        while time.monotonic() < until:
+            source, before = f"teacher-{number}-{count}.png", time.perf_counter()
+            count += 1
+            files = {"picture": (source, drawing(count % N_CLASSES, count % N_SHOTS), "image/png")}
+            try:
+                response = await client.post(
+                    f"{address()}api/v1/learn",
+                    files=files,
+                    data={"label": f"taught {number}"},
+                    headers={"X-FSCL": "1"},
+                )
+            except httpx.HTTPError:
+                tally.n_failed += 1
+                await asyncio.sleep(0.1)
+                continue
+            if response.status_code == 200:
+                acknowledged.append(source)
+                tally.seconds.append(time.perf_counter() - before)
+            else:
+                tally.n_refused += 1
+                await asyncio.sleep(0.1)
 
-    await asyncio.gather(*(one(number) for number in range(n_clients)))
+    async with shared_client(n_clients) as client:
+        await asyncio.gather(*(one(number, client) for number in range(n_clients)))
 
 
 def load(address: Callable[[], str], seconds: float, n_clients: int) -> tuple[Tally, float]:
@@ -360,7 +365,7 @@ def measured(place: Path, given: argparse.Namespace) -> int:
     problems = check_model(place / "model").problems
     print(f"\nlessons acknowledged: {len(acknowledged)}, missing: {len(lost)}; kills: {n_kills}")
     print(
-        f"answers from a half state: {len(asked.wrong) + len(wrong)}; files that are not as they should be: {len(problems)}"
+        f"answers from a half state: {len(asked.wrong) + len(wrong)}; bad files: {len(problems)}"
     )
     print(
         f"requests that a kill cut: {asked.n_failed + taught.n_failed}; refused: {asked.n_refused + taught.n_refused}"

@@ -141,7 +141,7 @@ def test_websockets_are_closed():
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page/app.js", "/api/v1/model", "/api/v1/nothing", "/nothing", "/api/v1/events"]
+    "path", ["/", "/page/main.js", "/api/v1/model", "/api/v1/nothing", "/nothing", "/api/v1/events"]
 )
 def test_a_rebound_name_reads_nothing(shared: Running, path: str):
     response = shared.client.get(path, headers={"Host": f"evil.example:{shared.port}"})

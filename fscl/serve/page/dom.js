@@ -118,7 +118,7 @@ export function bar(value, { interval = null, kind = "" } = {}) {
     outer.append(stripe);
   }
   const inner = el("span", { class: interval ? "tick" : "fill" });
-  inner.style[interval ? "left" : "width"] = `${100 * (value ?? 0)}%`;
+  inner.style[interval ? "left" : "width"] = `${Math.min(100 * (value ?? 0), interval ? 98.5 : 100)}%`;
   if (value !== null && value !== undefined) outer.append(inner);
   return outer;
 }

@@ -45,6 +45,7 @@ function group(each, place) {
   const boxes = each.pictures.map((one) =>
     el("input", { type: "checkbox", checked: true, "data-focus": `pick-${each.pictures.length}-${one.id}` }),
   );
+  const guess = each.guess ?? each.pictures[0].ranked[0]?.label ?? null; // of unknown ones the likeliest known class
   const chosen = () => each.pictures.filter((one, i) => boxes[i].checked).map((one) => one.id);
   const input = remembersTyping(
     el("input", {
@@ -111,8 +112,8 @@ function group(each, place) {
       : el(
           "div",
           { class: "row" },
-          each.guess !== null
-            ? button(`They are ${labelText(each.guess)}`, () => learn(chosen(), each.guess), { focus: `guess-${key}` })
+          guess !== null
+            ? button(`They are ${labelText(guess)}`, () => learn(chosen(), guess), { focus: `guess-${key}` })
             : null,
           form,
           button("Discard", () => discard(chosen()), { class: "plain", focus: `discard-${key}` }),

@@ -161,7 +161,7 @@ function newClassCard() {
     type: "text",
     autocomplete: "off",
     maxlength: 200,
-    placeholder: "name, such as elm",
+    placeholder: "such as elm",
     list: "known-classes",
   });
   const next = el("div", {});
