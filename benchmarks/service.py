@@ -364,9 +364,7 @@ def measured(place: Path, given: argparse.Namespace) -> int:
     lost = [source for source in acknowledged if source not in stored]
     problems = check_model(place / "model").problems
     print(f"\nlessons acknowledged: {len(acknowledged)}, missing: {len(lost)}; kills: {n_kills}")
-    print(
-        f"answers from a half state: {len(asked.wrong) + len(wrong)}; bad files: {len(problems)}"
-    )
+    print(f"answers from a half state: {len(asked.wrong) + len(wrong)}; bad files: {len(problems)}")
     print(
         f"requests that a kill cut: {asked.n_failed + taught.n_failed}; refused: {asked.n_refused + taught.n_refused}"
     )

@@ -179,8 +179,8 @@ def test_an_unknown_name_is_answered_with_the_nearest():
 
 def test_a_base_learner_that_does_not_exist_is_answered_with_the_nearest():
     assert problems({"base": {"learner": {"method": "mamll"}}}) == [
-        "  - base.learner.method: there is no 'mamll'. Did you mean 'maml'? Known: aan, anml, apl, gemcl, ida, maml, maml++, "
-        "oml, protonet, supervised; or package.module:Class."
+        "  - base.learner.method: there is no 'mamll'. Did you mean 'maml'? Known: aan, anml, apl, gemcl, ida, maml, "
+        "maml++, oml, protonet, supervised; or package.module:Class."
     ]
     assert "base.learner.method: is needed" in problems({"base": {"learner": {"inner_steps": 3}}})[0]
 
