@@ -87,13 +87,17 @@ PAPER = (
         "omniglot-bases-protonet", "Table 3 with a ProtoNet base (the paper's is MAML)", MAML_FIGURES, judged=False
     ),
     PaperTable("omniglot-bases-oml", "Table 3: OML, with its own way and others", {"online@raw": (91.47, 88.55)}),
+    PaperTable("omniglot-bases-oml-tsc", "OML's base with tsc", {}),
     PaperTable("omniglot-bases-anml", "Table 3: ANML, with its own way and others", {"online@raw": (96.71, 95.47)}),
+    PaperTable("omniglot-bases-anml-tsc", "ANML's base with tsc", {}),
     PaperTable(
         "omniglot-bases-apl",
         "Table 3: APL, with its own way and others (the paper's has 20 shots)",
         {"apl": (94.88, 93.42)},
     ),
+    PaperTable("omniglot-bases-apl-tsc", "APL's base with tsc", {}),
     PaperTable("omniglot-bases-gemcl", "GeMCL's base, with its own way and others", {}),
+    PaperTable("omniglot-bases-gemcl-tsc", "GeMCL's base with tsc", {}),
     PaperTable("omniglot-table2-rivals-maml", "The named systems and today's rivals, MAML base", {}),
     PaperTable("omniglot-table2-rivals-protonet", "The named systems and today's rivals, ProtoNet base", {}),
     PaperTable("omniglot-systems", "Table 1, measured: old classes kept, and few-shot ability, MAML base", {}),
