@@ -8,6 +8,14 @@ import { attempt, counted, notice } from "./dom.js";
 import { fromTransfer, sendAll } from "./pictures.js";
 import { change, known, labelKey, labelOf, leftTray, memory, on, over, tell } from "./store.js";
 
+let leaving = false; // a page that is left breaks its calls off, and the service may have taken them
+window.addEventListener("pagehide", () => {
+  leaving = true;
+});
+window.addEventListener("pageshow", () => {
+  leaving = false;
+});
+
 /** [{id, name, label}] */
 export const lesson = {
   all: () => {
@@ -72,7 +80,7 @@ export async function teach({ dry = false } = {}) {
       dropTaught();
     }),
   );
-  release(asked);
+  if (!leaving) release(asked);
   if (result?.left_out?.length) notice(`Left out: ${result.left_out.join("; ")}`, { error: true });
   return result;
 }
