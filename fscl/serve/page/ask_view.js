@@ -259,7 +259,8 @@ function nearest(answer) {
 async function correct(answer, label, isNew) {
   const id = answer.picture;
   const before = ids();
-  const made = await attempt(() => change("correct", { picture: id, label, new: isNew }, () => leftTray([id])));
+  leftTray([id]); // before the service lets go of it
+  const made = await attempt(() => change("correct", { picture: id, label, new: isNew }));
   if (made) answers = answers.map((each) => (each.picture === id ? { ...each, taught: label } : each));
   else memory.write("asked", before);
   draw();

@@ -2,9 +2,10 @@
 
 import { post } from "./api.js";
 import { attempt, button, counted, el, notice, percent, picture, redraw, remembersTyping } from "./dom.js";
-import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, on } from "./store.js";
+import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
 
 let box;
+const taken = new Set(); // pictures that are being taught
 
 export function inboxView() {
   box = el("div", { class: "groups" });
@@ -24,7 +25,9 @@ export function inboxView() {
 }
 
 function draw() {
-  const groups = known.inbox?.groups ?? [];
+  const groups = (known.inbox?.groups ?? [])
+    .map((each) => ({ ...each, pictures: each.pictures.filter((one) => !taken.has(one.id)) }))
+    .filter((each) => each.pictures.length);
   redraw(
     box,
     groups.length
@@ -128,9 +131,21 @@ function noneTicked(pictures) {
 
 async function learn(pictures, label) {
   if (noneTicked(pictures)) return;
+  const asked = memory.read("asked", []);
+  leftTray(pictures); // before the service lets go of them
+  pictures.forEach((id) => taken.add(id));
+  draw();
   await attempt(async () => {
-    await change("learn", { pictures: pictures.map((id) => ({ id, label })) }, () => leftTray(pictures));
-    await loadInbox();
+    try {
+      await change("learn", { pictures: pictures.map((id) => ({ id, label })) });
+    } catch (error) {
+      memory.write("asked", asked);
+      throw error;
+    } finally {
+      await loadInbox().catch(() => undefined);
+      pictures.forEach((id) => taken.delete(id));
+      draw();
+    }
   });
 }
 

@@ -8,6 +8,14 @@ import { attempt, counted, notice } from "./dom.js";
 import { fromTransfer, sendAll } from "./pictures.js";
 import { change, known, labelKey, labelOf, leftTray, memory, on, over, tell } from "./store.js";
 
+let leaving = false; // a page that is left breaks its calls off, and the service may have taken them
+window.addEventListener("pagehide", () => {
+  leaving = true;
+});
+window.addEventListener("pageshow", () => {
+  leaving = false;
+});
+
 /** [{id, name, label}] */
 export const lesson = {
   all: () => {
@@ -72,7 +80,7 @@ export async function teach({ dry = false } = {}) {
       dropTaught();
     }),
   );
-  release(asked);
+  if (!leaving) release(asked);
   if (result?.left_out?.length) notice(`Left out: ${result.left_out.join("; ")}`, { error: true });
   return result;
 }
@@ -90,14 +98,24 @@ function release(job) {
   tell("lesson");
 }
 
+/** The job of a lesson whose page was loaded again before the service had answered: the first since then of its size. */
+function jobOf(asked, pictures) {
+  const since = Number(asked.slice("asked-".length)) - 1500; // the service tells whole seconds
+  return [...known.jobs.values()]
+    .filter((job) => job.kind === "learn" && Date.parse(job.created) >= since)
+    .filter((job) => Number.parseInt(job.label, 10) === pictures.length && !job.result?.dry_run)
+    .sort((a, b) => (a.created < b.created ? -1 : 1))[0];
+}
+
 /**
  * Pictures leave the lesson for good when the job that teaches them is done, also if the page was loaded again meanwhile;
  * if it fails they are back. With `first` all jobs of the service are known, and one that is not is no more.
  */
 function dropTaught(first = false) {
   for (const [id, pictures] of Object.entries(memory.read("taught-by", {}))) {
-    const job = known.jobs.get(id);
-    if (job ? !over(job) : !first) continue;
+    const job = known.jobs.get(id) ?? (first ? jobOf(id, pictures) : undefined);
+    if (job && job.id !== id && !over(job)) hold(job.id, pictures);
+    else if (job ? !over(job) : !first) continue;
     if (job?.state === "done") drop(pictures);
     release(id);
   }
