@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,8 +76,11 @@ def _last_call(folder: Path) -> str:
 def terminated_like_ctrl_c() -> Iterator[None]:
     """SIGTERM, as a batch system sends it, stops the work as Ctrl-C does: what is done is saved."""
 
-    def stop(number: int, frame: object) -> None:
-        signal.raise_signal(signal.SIGINT)
+    def stop(number: int, frame: FrameType | None) -> None:
+        as_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(as_ctrl_c):  # a shell starts what runs in the background with Ctrl-C ignored
+            raise KeyboardInterrupt
+        as_ctrl_c(number, frame)
 
     try:
         previous = signal.signal(signal.SIGTERM, stop)

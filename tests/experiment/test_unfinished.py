@@ -1,5 +1,8 @@
 """A cell that is killed goes on where it was, with the same bits."""
 
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from fscl.experiment.record import RunRecord
 from fscl.experiment.run import run_experiment
 from fscl.storage import read_json
 from tests.experiment.planted import plant
-from tests.experiment.tiny import tiny
+from tests.experiment.tiny import TINY, command, tiny, toml
 
 DIES = """
 from pathlib import Path
@@ -103,3 +106,29 @@ def test_what_another_cell_left_is_not_gone_on_from(tmp_path: Path, monkeypatch:
     run_experiment(one_method("tsc"), other.folder, executor="in-process")
     assert seen == [1, 2, 3]
     assert len(read_json(other.results_path, "results")["cells"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ctrl_c_is_ignored", [False, True], ids=["in front", "in the background"])
+def test_a_run_that_is_terminated_keeps_what_is_finished_and_goes_on(ctrl_c_is_ignored: bool, tmp_path: Path):
+    config, out = toml(tmp_path / "tiny.toml", {**TINY, "run": {**TINY["run"], "n_sequences": 60}}), tmp_path / "run"
+    started = subprocess.Popen(
+        [
+            *(["nohup", "sh", "-c", 'trap "" INT; exec "$@"', "sh"] if ctrl_c_is_ignored else []),
+            *command(config, out, 1),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    record = RunRecord(out)
+    try:
+        deadline = time.monotonic() + 120
+        while not record.cells_path.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        started.send_signal(signal.SIGTERM)
+        _, said = started.communicate(timeout=60)
+    finally:
+        started.kill()
+    assert started.returncode != 0
+    assert b"finished cells are kept, and the same command continues" in said
+    assert 0 < len(record.cells()) < 180
