@@ -172,7 +172,10 @@ def open_page() -> Iterator[Callable[..., Any]]:
     def start(browser: Any, url: str, *, size: dict[str, int] = WIDE, dark: bool = False, wait: bool = True) -> Any:
         context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light")
         contexts.append(context)
-        context.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        context.on(
+            "console",
+            lambda message: problems.append(f"{message.text} {message.location}") if message.type == "error" else None,
+        )
         page = context.new_page()
         watch(page, problems)
         page.goto(url)
