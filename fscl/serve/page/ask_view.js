@@ -3,14 +3,13 @@
 import { address, post, putPicture } from "./api.js";
 import { announce, attempt, bar, button, counted, el, percent, picture, redraw, remembersTyping } from "./dom.js";
 import { takesDrops } from "./drops.js";
-import { fileInput, fromTransfer, sendAll } from "./pictures.js";
+import { copyOf, fileInput, fromTransfer, keepCopy, sendAll, trayUrl } from "./pictures.js";
 import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
 
 const MOST = 60; // pictures that stay on the page
 
 let list;
 let hint;
-const copies = new Map(); // by id: {blob, url}
 let answers = []; // newest first: what the service said, with `taught` once it was corrected
 
 const ids = () => memory.read("asked", []);
@@ -67,7 +66,7 @@ async function ask(pictures, keep) {
 }
 
 async function merge(found) {
-  await Promise.all(found.map((each) => copyOf(each.picture)));
+  await Promise.all(found.map((each) => fetchCopy(each.picture)));
   const now = new Map(found.map((each) => [each.picture, each]));
   const listed = ids();
   const rest = answers.filter((each) => !listed.includes(each.picture)); // taught: they left the tray
@@ -77,12 +76,10 @@ async function merge(found) {
 }
 
 /** A copy that stays with the page: a picture that was taught leaves the tray, and its card stays. */
-async function copyOf(id) {
-  if (copies.has(id)) return;
+async function fetchCopy(id) {
+  if (copyOf(id)) return;
   const answer = await fetch(address(`pictures/${id}?size=512`));
-  if (!answer.ok) return;
-  const blob = await answer.blob();
-  copies.set(id, { blob, url: URL.createObjectURL(blob) });
+  if (answer.ok) keepCopy(id, await answer.blob());
 }
 
 /** After a lesson the same pictures are asked again: people see what it changed. */
@@ -111,10 +108,10 @@ async function dropMissing() {
 
 /** What was taught and undone may be corrected otherwise: it is put in the tray again, and asked about again. */
 async function takeBack() {
-  const taught = answers.filter((each) => each.taught !== undefined && copies.has(each.picture));
+  const taught = answers.filter((each) => each.taught !== undefined && copyOf(each.picture));
   for (const each of taught) {
-    const { id } = await putPicture(copies.get(each.picture).blob, each.name);
-    copies.set(id, copies.get(each.picture));
+    const { id } = await putPicture(copyOf(each.picture).blob, each.name);
+    keepCopy(id, copyOf(each.picture).blob);
     answers = answers.map((one) => (one === each ? { ...each, picture: id, taught: undefined } : one));
     memory.write("asked", [...ids().filter((one) => one !== id), id]);
   }
@@ -124,8 +121,6 @@ async function takeBack() {
 function clear() {
   memory.write("asked", []);
   answers = [];
-  for (const { url } of copies.values()) URL.revokeObjectURL(url);
-  copies.clear();
   draw();
 }
 
@@ -161,7 +156,7 @@ function card(answer) {
   return el(
     "li",
     { class: "answer card", "aria-label": `${name}: ${sentence(answer)}` },
-    copies.has(answer.picture) ? el("img", { src: copies.get(answer.picture).url, alt: name }) : null,
+    el("img", { src: trayUrl(answer.picture), alt: name }),
     el(
       "div",
       { class: "said" },

@@ -5,6 +5,7 @@ import { askPicture } from "./ask_view.js";
 import { camera, askedFrame, framePrint, keptFrame, ready, startCamera, stopCamera } from "./camera.js";
 import { announce, attempt, bar, button, counted, el, percent, redraw, remembersTyping } from "./dom.js";
 import { gather } from "./lesson.js";
+import { keepCopy } from "./pictures.js";
 import { nearEqual, Steady } from "./steady.js";
 import { known, labelOf, labelText, on } from "./store.js";
 
@@ -225,7 +226,11 @@ function takeBurst() {
     say();
     const name = `camera ${state.kept.length}`;
     const frame = await keptFrame();
-    await attempt(async () => gather(await putPicture(frame, name), label));
+    await attempt(async () => {
+      const picture = await putPicture(frame, name);
+      keepCopy(picture.id, frame);
+      gather(picture, label);
+    });
     state.sent += 1;
     say();
   };

@@ -125,7 +125,8 @@ export function bar(value, { interval = null, kind = "" } = {}) {
 
 /** A picture of the service. Its name is text for people and may be empty. */
 export function picture(url, alt, size = 160) {
-  return el("img", { src: `${url.replace(/^\//, "")}?size=${size}`, alt, loading: "lazy", decoding: "async" });
+  const src = url.startsWith("blob:") ? url : `${url.replace(/^\//, "")}?size=${size}`;
+  return el("img", { src, alt, loading: "lazy", decoding: "async" });
 }
 
 /** A dialog that closes with Escape and gives the focus back. Resolves when it is closed. */

@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { attempt, button, counted, el, notice, percent, picture, redraw, remembersTyping } from "./dom.js";
+import { trayUrl } from "./pictures.js";
 import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
 
 let box;
@@ -97,7 +98,7 @@ function group(each, place) {
             "label",
             { class: "pick" },
             boxes[i],
-            picture(one.url, one.name || "picture without a name"),
+            picture(trayUrl(one.id), one.name || "picture without a name"),
             el(
               "span",
               { class: "quiet" },

@@ -56,6 +56,25 @@ async function walk(folder, found) {
   }
 }
 
+const shown = new WeakSet(); // blobs that this browser can show
+const copies = new Map(); // by id: {blob, url}
+const MOST_COPIES = 1000;
+
+/** Keep a copy of a picture that was sent: it need not be fetched, and the service lets go of what was taught. */
+export function keepCopy(id, blob) {
+  if (copies.has(id)) return;
+  copies.set(id, { blob, url: URL.createObjectURL(blob) });
+  if (copies.size <= MOST_COPIES) return;
+  const [[oldest, { url }]] = copies;
+  URL.revokeObjectURL(url);
+  copies.delete(oldest);
+}
+
+export const copyOf = (id) => copies.get(id);
+
+/** Where to get a picture of the tray: this page's own copy, or the service's. */
+export const trayUrl = (id) => copies.get(id)?.url ?? `api/v1/pictures/${id}`;
+
 /** A picture of at most 512 pixels a side. What the browser cannot decode is sent as it is; the service judges it. */
 export async function shrunk(file) {
   let bitmap;
@@ -67,6 +86,7 @@ export async function shrunk(file) {
   const scale = Math.min(1, LONGEST / Math.max(bitmap.width, bitmap.height));
   if (scale === 1 && file.size < 300000) {
     bitmap.close();
+    shown.add(file);
     return file;
   }
   const canvas = new OffscreenCanvas(
@@ -78,7 +98,9 @@ export async function shrunk(file) {
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   bitmap.close();
   const type = file.type === "image/png" ? "image/png" : "image/jpeg";
-  return canvas.convertToBlob({ type, quality: 0.92 });
+  const blob = await canvas.convertToBlob({ type, quality: 0.92 });
+  shown.add(blob);
+  return blob;
 }
 
 /**
@@ -104,6 +126,7 @@ export async function sendAll(items, what, took) {
         const blob = await shrunk(file);
         if (limits && blob.size > limits.picture_bytes) throw new Error("it is too large");
         const picture = await putPicture(blob, file.name, work.signal);
+        if (shown.has(blob)) keepCopy(picture.id, blob);
         sent.push({ picture, item: next.item, place: next.place });
         took?.(picture, next.item);
       } catch (error) {

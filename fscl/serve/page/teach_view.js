@@ -5,7 +5,7 @@ import { openClass } from "./class_dialog.js";
 import { bar, between, button, counted, el, notice, percent, picture, redraw, remembersTyping } from "./dom.js";
 import { drop, gather, gatherFiles, gatherTransfer, lesson, relabel, teach } from "./lesson.js";
 import { takesDrops } from "./drops.js";
-import { fileInput } from "./pictures.js";
+import { fileInput, trayUrl } from "./pictures.js";
 import { showTrial } from "./change_card.js";
 import { known, labelKey, labelOf, labelText, on } from "./store.js";
 
@@ -73,7 +73,7 @@ function gathered(label, where) {
       el(
         "li",
         {},
-        picture(`api/v1/pictures/${each.id}`, each.name || "picture without a name"),
+        picture(trayUrl(each.id), each.name || "picture without a name"),
         button("×", () => drop([each.id]), {
           class: "corner",
           focus: `drop-${each.id}`,

@@ -172,7 +172,10 @@ def open_page() -> Iterator[Callable[..., Any]]:
     def start(browser: Any, url: str, *, size: dict[str, int] = WIDE, dark: bool = False, wait: bool = True) -> Any:
         context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light")
         contexts.append(context)
-        context.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        context.on(
+            "console",
+            lambda message: problems.append(f"{message.text} {message.location}") if message.type == "error" else None,
+        )
         page = context.new_page()
         watch(page, problems)
         page.goto(url)
@@ -200,14 +203,20 @@ def watch(page: Any, problems: list[str]) -> None:
 
 
 def drop(page: Any, selector: str, paths: Sequence[Path]) -> None:
-    """A real drop of files and folders, as from a file manager."""
-    page.locator(selector).scroll_into_view_if_needed()
-    box = page.locator(selector).bounding_box()
-    session = page.context.new_cdp_session(page)
+    """A real drop of files and folders, as from a file manager. A busy browser now and then loses one: then once more."""
     data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
-    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + min(40, box["height"] / 2)}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+    session = page.context.new_cdp_session(page)
+    page.evaluate("() => { window.dropped = 0; addEventListener('drop', () => { window.dropped += 1; }, true); }")
+    for _ in range(3):
+        page.locator(selector).scroll_into_view_if_needed()
+        box = page.locator(selector).bounding_box()
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + min(40, box["height"] / 2)}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+        page.wait_for_timeout(100)
+        if page.evaluate("window.dropped"):
+            break
+    assert page.evaluate("window.dropped"), "the browser lost every drop"
     session.detach()
 
 

@@ -59,7 +59,7 @@ def test_the_live_answer_is_steady_and_comes_five_times_a_second(
     page.get_by_role("button", name="Ask about this picture").click()
     expect(page.locator(".answer").first.get_by_role("heading", level=3)).to_contain_text("ring")
     go(page, "History")  # the camera is off where it is not shown
-    assert page.evaluate("document.querySelector('video').srcObject") is None
+    until(page, "document.querySelector('video').srcObject === null")
 
 
 def test_the_keyboard_takes_pictures_too(taught: Served, camera_browser: Any, open_page: Open) -> None:
