@@ -137,7 +137,7 @@ class ContinualClassifier(Asking):
         model, snapshot = self._taught()
         check_known(snapshot.knowledge, plain_labels([label], snapshot.knowledge.classes)[0], new=new)
         batch, y = batch_of_one(model, image), [label]
-        rows = None if are_pictures(batch) else self._checked_rows(batch)
+        rows = self._checked_rows(batch) if model.has_rows else None
         self._learn(model, "correct", batch, y, rows)
         return self
 

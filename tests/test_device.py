@@ -27,6 +27,7 @@ from fscl.meta.base import BaseLearner
 from fscl.meta.maml import Maml
 from fscl.meta.mamlpp import MamlPlusPlus
 from fscl.meta.protonet import ProtoNet
+from fscl.meta.statistics import statistics_of
 from fscl.meta.supervised import Supervised
 from fscl.meta.team import Team, join_team
 from fscl.meta.train import TrainedBase, TrainSpec, episode_accuracy, meta_train
@@ -63,7 +64,8 @@ def base(norm: str = "batch", channels: int = 1, **shape: object) -> Network:
     spec = NetworkSpec.model_validate({"norm": norm, "width": 4, "image_size": 16, "channels": channels, **shape})
     network = init_network(spec, generator(0, "base"))
     images = noise_pool(n_classes=4, n_images=8, channels=channels).images
-    return replace(network, statistics=network.freeze_statistics(network.to_input(images)))
+    ready = replace(network, statistics=network.freeze_statistics(network.to_input(images)))
+    return replace(ready, extras=statistics_of(ready.embed(images), torch.arange(4).repeat_interleave(8)))
 
 
 FEW = {"learning_rate": 5e-4, "embedding_steps": 2, "views": 2, "steps": 3}

@@ -129,7 +129,7 @@ def as_pictures(X: Any, shape: Shape, *, originals: bool = False) -> Pictures:
         pixels = array_pixels(X, "the array", image_size=shape.image_size, channels=shape.channels)
         kept = tuple(encoded(plain) for plain in plain_pictures(X, "the array")) if originals else ()
         return Pictures(shape.tensor(pixels), ("",) * len(pixels), kept)
-    if not isinstance(X, Iterable):
+    if not isinstance(X, Iterable) and not hasattr(X, "__getitem__"):
         raise DataError(
             f"X is a {type(X).__name__}; give pictures: an array, a list of paths or Pillow images, or a folder."
         )

@@ -80,8 +80,8 @@ def test_images_that_several_tasks_ask_for_are_answered_once(small_pool: ClassPo
     stream = sample_stream(small_pool, spec, generator(0, "stream"))
     learner = make_learner("prototypes", init_network(NetworkSpec(width=8, image_size=16), generator(0, "b")), seed=0)
     answered: list[int] = []
-    predict = learner.predict
-    monkeypatch.setattr(learner, "predict", lambda images: answered.append(len(images)) or predict(images))
+    scores = learner.scores
+    monkeypatch.setattr(learner, "scores", lambda features: answered.append(len(features)) or scores(features))
     result = evaluate_stream(learner, stream, small_pool)
     assert (
         len(answered) == (1 + 1 + 2 + 2) + 2

@@ -106,13 +106,13 @@ def test_the_last_try_of_a_cell_has_the_machine_to_itself():
     queue = _Queue([other, suspect, last])
     queue.deaths[suspect] = MAX_DEATHS - 1
     crew = [IdleWorker(), IdleWorker()]
-    queue.assign_to(crew)  # type: ignore[arg-type]
+    queue.assign_to(crew, lambda cell: None)  # type: ignore[arg-type]
     assert [worker.cell for worker in crew] == [other, None]
     crew[0].cell = None
-    queue.assign_to(crew)  # type: ignore[arg-type]
+    queue.assign_to(crew, lambda cell: None)  # type: ignore[arg-type]
     assert [worker.cell for worker in crew] == [suspect, None]
     crew[0].cell = None
-    queue.assign_to(crew)  # type: ignore[arg-type]
+    queue.assign_to(crew, lambda cell: None)  # type: ignore[arg-type]
     assert [worker.cell for worker in crew] == [last, None]
     assert not queue.waiting
 

@@ -55,7 +55,8 @@ def by_heart(check: Check) -> dict[str, float]:
     return {"steps": 60, "learning_rate": 2e-2} if "once_it_is_learned" in check.__name__ else {}
 
 
-ON_FEATURES = [method for method in methods() if method != "naive"]
+NEEDS_STATISTICS = ("slda", "teen")  # of base classes, which nobody has of a network that was trained elsewhere
+ON_FEATURES = [method for method in methods() if method not in ("naive", *NEEDS_STATISTICS)]
 
 
 def small_module() -> nn.Module:
@@ -88,6 +89,12 @@ def test_every_method_learns_from_frozen_features(method: str):
         a_saved_learner_learns_the_next_task_identically,
     ):
         check(partial(fresh, method=method), small_base())
+
+
+@pytest.mark.parametrize("method", NEEDS_STATISTICS)
+def test_a_method_that_needs_statistics_of_base_classes_refuses_a_network_without(method: str):
+    with pytest.raises(MisuseError, match=r"needs '(within|class_means)' from the base, and this one carries nothing"):
+        taught(method, small_base(), TASKS[:1])
 
 
 @pytest.mark.parametrize("trainable", [False, True])

@@ -125,7 +125,7 @@ def test_no_path_leads_out(shared: Running, path: str):
 
 
 def test_labels_with_markup_are_data_and_come_back_as_they_were(server: Running, folder: Path):
-    label = '<img src=x onerror=alert(1)> \u202b& "quoted" ☃'
+    label = '<img src=x onerror=alert(1)> & "quoted" ☃'
     server.teach(label, 3, 0, 1)
     response = server.client.get("/api/v1/classes")
     assert response.headers["content-type"] == "application/json"
@@ -134,7 +134,7 @@ def test_labels_with_markup_are_data_and_come_back_as_they_were(server: Running,
     assert server.post("/forget", label=label)["event"]["known"] == [label]
 
 
-@pytest.mark.parametrize("label", ["", " ", "a\nb", "\x00", "x" * 501, "\ud800", None, [], {"a": 1}])
+@pytest.mark.parametrize("label", ["", " ", "a\nb", "\x00", "\u202b", "x" * 501, "\ud800", None, [], {"a": 1}])
 def test_labels_that_cannot_be_are_refused_and_nothing_is_learned(shared: Running, label: object):
     key = shared.send(drawing(2, 11))
     raw = __import__("json").dumps({"pictures": [{"id": key, "label": label}]})

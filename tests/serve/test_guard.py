@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ PORT = 8420
 RULES = Rules(own_hosts(PORT), frozenset({"teach.example.org"}))
 HOST = ("host", f"127.0.0.1:{PORT}")
 MARK = ("x-fscl", "1")
+
+
+def in_a_thread(*call: Any) -> None:
+    """Run it apart: the thread of the tests may have a loop of a browser's."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(anyio.run, *call).result()
 
 
 def status(*headers: tuple[str, str], method: str = "GET", path: str = "/api/v1/model", rules: Rules = RULES) -> int:
@@ -34,7 +41,7 @@ def status(*headers: tuple[str, str], method: str = "GET", path: str = "/api/v1/
 
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope = {"type": "http", "method": method, "path": path, "headers": raw}
-    anyio.run(Guard(inner, rules), scope, receive, send)
+    in_a_thread(Guard(inner, rules), scope, receive, send)
     return int(sent[0]["status"])
 
 
@@ -133,7 +140,7 @@ def test_websockets_are_closed():
     async def inner(*_: Any) -> None:
         raise AssertionError("let through")
 
-    anyio.run(Guard(inner, RULES), {"type": "websocket", "headers": [], "path": "/"}, receive, send)
+    in_a_thread(Guard(inner, RULES), {"type": "websocket", "headers": [], "path": "/"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 

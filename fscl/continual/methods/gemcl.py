@@ -104,7 +104,9 @@ class StudentClasses(FrozenFeatures):
     def _hold(self, sums: Tensor, counts: Tensor, squares: Tensor) -> None:
         densities = None
         if len(counts):
-            alpha, beta = (sums.new_tensor(value) for value in self._prior(sums, counts, squares))
+            alpha, beta = (
+                torch.tensor(value, dtype=sums.dtype).to(sums.device) for value in self._prior(sums, counts, squares)
+            )
             scatter = class_scatter(sums, counts, squares)
             densities = class_densities(sums / counts[:, None], scatter, counts, alpha, beta, self.settings.score)
         self.sums, self.counts, self.squares, self.densities = sums, counts, squares, densities
