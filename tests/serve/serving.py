@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,9 @@ def running(folder: Path, *, token: bool = False, **rules: Any) -> Iterator[Runn
             server.should_exit = True
             thread.join(timeout=30)
             assert not thread.is_alive(), "the server did not end"
+
+
+def in_a_thread(*call: Any) -> None:
+    """Run it apart: the thread of the tests may have a loop of a browser's."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(anyio.run, *call).result()

@@ -3,27 +3,19 @@
 import http.client
 import json
 import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from fscl.serve.app import ENDPOINTS
 from fscl.serve.guard import Guard, Rules, own_hosts
-from tests.serve.serving import CHANGE, Running, drawing, model, running
+from tests.serve.serving import CHANGE, Running, drawing, in_a_thread, model, running
 
 PORT = 8420
 RULES = Rules(own_hosts(PORT), frozenset({"teach.example.org"}))
 HOST = ("host", f"127.0.0.1:{PORT}")
 MARK = ("x-fscl", "1")
-
-
-def in_a_thread(*call: Any) -> None:
-    """Run it apart: the thread of the tests may have a loop of a browser's."""
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(anyio.run, *call).result()
 
 
 def status(*headers: tuple[str, str], method: str = "GET", path: str = "/api/v1/model", rules: Rules = RULES) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from fscl.serve.refusals import Refusal
 from fscl.serve.tokens import MAX_SESSIONS, MAX_WAITING, Tokens
+from tests.serve.serving import in_a_thread
 
 
 def test_wrong_tokens_are_slowed_down_and_the_right_one_is_not():
@@ -25,7 +26,7 @@ def test_wrong_tokens_are_slowed_down_and_the_right_one_is_not():
         assert await tokens.is_right(right)
         assert tokens.n_wrong == 0
 
-    anyio.run(guess)
+    in_a_thread(guess)
 
 
 def test_many_wrong_tokens_at_once_are_turned_away():
@@ -44,7 +45,7 @@ def test_many_wrong_tokens_at_once_are_turned_away():
             for _ in range(MAX_WAITING + 5):
                 group.start_soon(one)
 
-    anyio.run(many)
+    in_a_thread(many)
     assert refused == [429] * 5
 
 
