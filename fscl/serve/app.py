@@ -85,7 +85,7 @@ def _route(path: str, methods: dict[str, Endpoint], call_of: Callable[[Request],
             if endpoint is None:
                 raise Refusal("method", f"{request.method} cannot be done here.", {"Allow": ", ".join(methods)})
             response = await endpoint.handler(call_of(request))
-        except Exception as error:
+        except Exception as error:  # every refusal is JSON; `refusal_of` logs what nobody expected
             response = _refused(refusal_of(error))
         metrics.count(request.method, path, response.status_code, time.perf_counter() - started)
         return response

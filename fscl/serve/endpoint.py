@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -159,15 +160,11 @@ def unsupported(kind: str, wanted: str) -> Refusal:
     return Refusal("unsupported", f"the Content-Type is {kind[:60] or 'missing'!r}; it must be {wanted}.")
 
 
-class _in_time:  # noqa: N801
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
     """A body that does not come is not waited for."""
-
-    async def __aenter__(self) -> None:
-        self._timeout = asyncio.timeout(BODY_SECONDS)
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, trace)
-        except TimeoutError:
-            raise Refusal("misuse", f"the body did not come within {BODY_SECONDS} seconds; send it again.") from None
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            yield
+    except TimeoutError:
+        raise Refusal("misuse", f"the body did not come within {BODY_SECONDS} seconds; send it again.") from None

@@ -118,7 +118,7 @@ class Inference:
                 continue
             try:
                 now = now or self._present()
-            except Exception as error:
+            except Exception as error:  # whoever asked hears of it, and the thread lives on
                 question.answer.set_exception(error)
                 continue
             present = question.present or now

@@ -6,10 +6,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from fscl.serve import endpoint
 from fscl.serve.app import ENDPOINTS
 from fscl.serve.guard import Guard, Rules, own_hosts
+from fscl.serve.refusals import Refusal
 from tests.serve.serving import CHANGE, Running, drawing, in_a_thread, model, running
 
 PORT = 8420
@@ -237,3 +240,14 @@ def test_a_read_only_service_answers_and_changes_nothing(folder: Path):
         for path in ("/learn", "/forget", "/undo", "/pictures", "/inbox"):
             assert server.post(path, expect=403)["error"]["kind"] == "read_only"
         assert not (folder / "tray").exists()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(endpoint, "BODY_SECONDS", 0.05)
+
+    async def waits() -> None:
+        async with endpoint._in_time():
+            await anyio.sleep(5)
+
+    with pytest.raises(Refusal, match=r"the body did not come within 0\.05 seconds; send it again"):
+        in_a_thread(waits)

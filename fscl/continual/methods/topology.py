@@ -219,7 +219,7 @@ class Topology(MovedWeights):
         return Graph(graph.centroids, graph.variances, graph.labels, seen.ages), chosen[order]
 
     def _joined(self, features: Tensor, position: Tensor, own: Tensor) -> Tensor:
-        """Pairs (n, 2) of nodes of different classes that an edge joins, one of them of this session; old nodes first."""
+        """Pairs (n, 2) of nodes of different classes that an edge joins, one of them new; old nodes first."""
         means = class_means(features, position, len(own))
         graph = self.graph.with_nodes(means, torch.zeros_like(means), own).after(features)
         one, other = torch.where((graph.ages > 0).triu(1))
