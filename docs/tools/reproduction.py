@@ -162,6 +162,7 @@ PAPER = (
         photographs=True,
         top5=BIRDS_TOP5,
     ),
+    PaperTable("mini-incremental", "AAN's own test: 64 known classes and five new ones", {}),
     PaperTable("mini-fscil", "Few-shot class-incremental learning: the published sessions of miniImageNet", {}),
 )
 MOMENTS = (30, 50)  # classes, at which the paper gives its figures
@@ -274,6 +275,8 @@ def sessions_table(summary: Summary, title: str) -> str:
     moments = list(summary.methods[0].accuracy)
     ends = (moments[0], moments[-1])
     heading = ["method", *(f"{n} classes" for n in moments), "average", "drop", *(f"{n} classes, top-5" for n in ends)]
+    sides = [key for key in ("old", "new", "side_gap") if all(getattr(of, key) is not None for of in summary.methods)]
+    heading += [{"old": "old classes", "new": "new classes", "side_gap": "Δ to own side"}[key] for key in sides]
     heading += ["embedding steps", "s/session"]
     about = f"`{summary.command}`, preset `{summary.preset}`. Base: {summary.base}.{_unfinished(summary)}"
     lines = [f"## {title}", "", about, ""]
@@ -282,6 +285,7 @@ def sessions_table(summary: Summary, title: str) -> str:
         cells = [f"`{method.method}`", *(method.accuracy[n].show() for n in moments)]
         cells += ["" if figure is None else figure.show() for figure in (method.average, method.drop)]
         cells += [method.top5[n].show() if n in method.top5 else "" for n in ends]
+        cells += [getattr(method, key).show() for key in sides]
         cells.append("" if method.embedding_steps is None else f"{method.embedding_steps:.1f}")
         cells.append(f"{method.seconds_per_task:.3g}")
         lines.append("| " + " | ".join(cells) + " |")

@@ -96,6 +96,15 @@ def old_and_new(R: Matrix, sizes: Sequence[int] | None = None) -> OldAndNew:
     return OldAndNew(float(old.mean()), float(new.mean()), float(both.mean()))
 
 
+def side_gap(R: Matrix, restricted: Matrix) -> float:
+    """After the last task, how much a task's accuracy falls because all classes are candidates and not its own alone.
+
+    The mean over tasks of R - restricted, so that a base session and the new classes after it weigh the same, however many
+    classes they have; zero or less. With two tasks it is the Δ of Ren et al. 2019.
+    """
+    return float((R[-1] - restricted[-1]).mean())
+
+
 def class_accuracies(confusion: Matrix) -> NDArray[np.float64]:
     """The share of each class's images that is answered right, in order of arrival."""
     return np.asarray(np.diag(confusion) / np.maximum(confusion.sum(1), 1))

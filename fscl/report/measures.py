@@ -18,6 +18,7 @@ from fscl.report.values import (
     difference_at,
     drop,
     forward_transfer_of,
+    gap_to_own_side,
     milliseconds_per_image,
     multiply_adds,
     old_or_new,
@@ -266,6 +267,20 @@ BOTH_SIDES: list[Measure | Family] = [
     Measure("old", "old", "percent", old_or_new("old"), detail="tasks, %", when=_brings_new_classes),
     Measure("new", "new", "percent", old_or_new("new"), detail="task, %", when=_brings_new_classes),
     Measure("harmonic", "harmonic", "percent", old_or_new("harmonic"), detail="mean, %", when=_brings_new_classes),
+    Measure(
+        "side_gap",
+        "Δ",
+        "points",
+        gap_to_own_side,
+        detail="to own side",
+        latex="$\\Delta$",
+        signed=True,
+        when=lambda results: bool(results.stream.base_way),
+        meaning=(
+            "How much lower accuracy is with all classes as candidates than with the classes of the same task alone, mean "
+            "over tasks after the last; nearer to zero is better (Ren et al. 2019)."
+        ),
+    ),
     Measure(
         "forward_transfer",
         "FWT",

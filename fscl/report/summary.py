@@ -22,7 +22,9 @@ from fscl.report.values import (
     average,
     difference_at,
     drop,
+    gap_to_own_side,
     milliseconds_per_image,
+    old_or_new,
     percent,
     seconds_per_task,
 )
@@ -60,8 +62,8 @@ class MethodSummary(BaseModel):
     classes. `moved` is how far the embedding that answers is from the base after the last task, in % of the base's size.
     `embedding_steps` is for how many steps the embedding moved, mean over tasks; None where it never can. `along` is the
     accuracy after each task, where tasks do not bring new classes each time. `probes` and `probe_changes` are by side and
-    number of tasks. `top5` counts the five best answers. `average` (over sessions) and `drop` are of streams with a base
-    session.
+    number of tasks. `top5` counts the five best answers. `average` (over sessions), `drop`, accuracy on `old` and `new`
+    classes and `side_gap` (what candidates of other tasks cost) are of streams with a base session.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,6 +85,9 @@ class MethodSummary(BaseModel):
     top5: dict[int, Figure] = {}
     average: Figure | None = None
     drop: Figure | None = None
+    old: Figure | None = None
+    new: Figure | None = None
+    side_gap: Figure | None = None
     along: dict[int, Figure] = {}
     probes: dict[str, dict[int, Figure]] = {}
     probe_changes: dict[str, dict[int, Figure]] = {}
@@ -144,6 +149,9 @@ def summarise_run(folder: Path) -> Summary:
             top5={n: _figure(accuracy_at(moment, top5=True)(results, method)) for n, moment in moments.items()},
             average=_figure(average(results, method)) if results.stream.base_way else None,
             drop=_figure(drop(results, method)) if results.stream.base_way else None,
+            old=_figure(old_or_new("old")(results, method)) if results.stream.base_way else None,
+            new=_figure(old_or_new("new")(results, method)) if results.stream.base_way else None,
+            side_gap=_figure(gap_to_own_side(results, method)) if results.stream.base_way else None,
             along=_along(results, method),
             **_probes(results, method),
         )

@@ -16,6 +16,7 @@ from fscl.evaluation.metrics import (
     old_and_new,
     paired_difference,
     performance_drop,
+    side_gap,
 )
 from fscl.report.probes import ProbePoint, probe_points
 from fscl.report.results import Outcome, Results, typical_seconds
@@ -128,6 +129,11 @@ def forward_transfer_of(outcome: Outcome, stream: StreamSpec) -> float:
 def old_or_new(which: Literal["old", "new", "harmonic"]) -> Percent:
     """Accuracy on earlier tasks, on the newest, or their harmonic mean; averaged over the stream."""
     return percent(lambda outcome, stream: float(getattr(old_and_new(outcome.top1, stream.task_sizes), which)))
+
+
+def gap_to_own_side(results: Results, method: str) -> Interval:
+    """How much accuracy falls because the classes of other tasks are candidates, too."""
+    return percent(lambda outcome, stream: side_gap(outcome.top1, outcome.restricted))(results, method)
 
 
 def probed(

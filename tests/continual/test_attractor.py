@@ -8,11 +8,13 @@ import torch
 
 from fscl.continual.methods.attractor import Attractor
 from fscl.continual.registry import make_learner
-from fscl.errors import MisuseError
-from fscl.nets.attractor import init_attention
+from fscl.data.pool import Examples
+from fscl.data.stream import StreamSpec
+from fscl.errors import ConfigError, MisuseError
+from fscl.nets.attractor import init_attention, mean_rows
 from fscl.nets.network import Network, named
 from fscl.rng import generator
-from fscl.testing import POOL, TASKS, small_base, taught
+from fscl.testing import POOL, TASKS, noise_pool, small_base, taught
 
 
 def with_attention() -> Network:
@@ -120,3 +122,30 @@ def test_without_any_extras_it_takes_the_rows_of_means():
     learner = after_all(replace(small_base(), extras={}))
     assert learner.kind == "own"
     assert learner.n_classes == 9
+
+
+def test_a_base_s_own_classes_may_come_first_and_keep_the_base_s_rows():
+    network = with_attention()
+    learner = aan(network, knows_base=True)
+    n_known = len(network.extras["class_means"])
+    shots = noise_pool(n_classes=n_known, n_images=1).images
+    learner.learn_task(Examples(shots, torch.arange(n_known)))
+    means = network.extras["class_means"].double() - network.extras["mean"]
+    assert torch.equal(learner.rows, mean_rows(means, 2.0))
+    before = learner.rows.clone()
+    new = noise_pool(n_classes=2, n_images=3)
+    learner.learn_task(Examples(new.images, torch.arange(n_known, n_known + 2).repeat_interleave(3)))
+    assert torch.equal(learner.rows[:n_known], before)
+    # solved beside the known rows exactly once: the same as with base rows that are not answered with
+    apart = aan(network)
+    apart.learn_task(Examples(new.images, torch.arange(2).repeat_interleave(3)))
+    assert torch.allclose(learner.rows[n_known:], apart.rows, atol=1e-6)
+
+
+def test_other_first_classes_are_refused_where_the_base_s_own_are_expected():
+    learner = aan(with_attention(), knows_base=True)
+    with pytest.raises(ConfigError, match=r"stream\.base_way is 0"):
+        learner.check_stream(StreamSpec())
+    with pytest.raises(MisuseError, match=r"and it has 2\. Teach those first"):
+        learner.learn_task(Examples(noise_pool(n_classes=2, n_images=1).images, torch.arange(2)))
+    assert learner.n_classes == 0

@@ -71,6 +71,7 @@ def test_the_options_of_a_set_are_its_own():
         "mini-fscil": ["image_size", "name", "path"],
         "mini-imagenet": ["image_size", "name", "path"],
         "mini-imagenet-star": ["image_size", "images_per_class", "name", "path"],
+        "mini-incremental": ["image_size", "name", "path"],
         "omniglot": ["image_size", "name", "split"],
         "tiered-imagenet": ["image_size", "images_per_class", "name", "path"],
     }

@@ -20,6 +20,7 @@ from fscl.evaluation.metrics import (
     old_and_new,
     paired_difference,
     performance_drop,
+    side_gap,
 )
 from fscl.evaluation.protocol import restricted_accuracy, top_k_accuracy
 
@@ -130,3 +131,10 @@ def test_a_base_session_counts_by_its_classes():
 def test_tasks_of_equal_size_have_the_plain_mean_to_the_last_bit():
     R = np.array([[0.1, np.nan, np.nan], [0.2, 0.7, np.nan], [0.3, 0.6, 0.8]])
     assert accuracy_curve(R, (5, 5, 5)).tolist() == accuracy_curve(R).tolist()
+
+
+def test_the_gap_to_the_own_side_weighs_both_sides_the_same():
+    nan = float("nan")
+    whole = np.array([[0.6, nan], [0.5, 0.4]])
+    own = np.array([[0.6, nan], [0.6, 0.9]])
+    assert side_gap(whole, own) == pytest.approx((-0.1 - 0.5) / 2)

@@ -12,7 +12,8 @@ Departs from the paper:
   tasks stand still and are attended to like those of base classes;
 - a class that comes again is solved anew, with its old row as the attractor;
 - attractors of other kinds, which the paper has as ablations, and "own", the row of the class mean, which it has not;
-- only learned classes are answered with, so base rows take part in learning alone;
+- only learned classes are answered with, so base rows take part in learning alone, unless a stream begins with the base
+  classes (`knows_base`), as the paper's own test does;
 - the search starts from the attractors: the problem is convex, so a random start leads to the same rows.
 """
 
@@ -25,8 +26,9 @@ from torch import Tensor
 from fscl.continual.frozen import FrozenFeatures, copied, exact
 from fscl.continual.learner import LearnerState, expect_keys, n_bytes
 from fscl.continual.registry import Method
+from fscl.data.stream import StreamSpec
 from fscl.device import exact_device
-from fscl.errors import Divergence
+from fscl.errors import ConfigError, Divergence, MisuseError
 from fscl.nets.attractor import GROUP, Attract, attention_attractors, learned_rows, mean_rows
 from fscl.nets.network import Network, grouped
 
@@ -49,6 +51,8 @@ class Attractor(FrozenFeatures):
             tau: how sharply a class attends to similar rows (τ); "auto" is what the base brings.
             base_rows: whether rows of base classes take part in the softmax; "auto" with "attention" alone, which is
                 trained so.
+            knows_base: the first task is the base's own classes, in the base's order: their rows are taken from the base,
+                and its shots are not looked at.
             temperature: of class-mean rows: squared distances are divided by it. A base that was trained with such rows
                 brings its own.
         """
@@ -57,6 +61,7 @@ class Attractor(FrozenFeatures):
         gamma: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
         tau: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
         base_rows: bool | Literal["auto"] = "auto"
+        knows_base: bool = False
         temperature: float = Field(default=1.0, gt=0)
 
     settings: Settings
@@ -72,9 +77,9 @@ class Attractor(FrozenFeatures):
         self.rows = torch.zeros(0, network.n_features + 1, dtype=torch.float64, device=place)
         self.base, self.in_softmax = self.rows, self.rows  # rows to attend to, and rows to be learned beside
         beside = self.kind == "attention" if settings.base_rows == "auto" else settings.base_rows
-        if beside or self.kind == "attention" or (self.kind == "static" and "static" not in self.brought):
+        if beside or settings.knows_base or self.kind == "attention" or self._static_of_base():
             self.base = self._base_rows()
-        if beside:
+        if beside and not settings.knows_base:  # else the same classes would stand beside themselves
             self.in_softmax = self.base
         self.gamma = self._gamma()
         self.centre = self.brought.get("centre", self.rows.new_zeros(network.n_features))
@@ -84,7 +89,17 @@ class Attractor(FrozenFeatures):
     def n_classes(self) -> int:
         return len(self.rows)
 
+    def check_stream(self, stream: StreamSpec) -> None:
+        if self.settings.knows_base and stream.base_way != len(self.base):
+            raise ConfigError(
+                f"'aan' with knows_base takes the first task for the {len(self.base)} classes of its base, but "
+                f"stream.base_way is {stream.base_way}. Set it to {len(self.base)}, or leave knows_base out."
+            )
+
     def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        if self.settings.knows_base and self.n_classes == 0:
+            self._hold(self._known_rows(labels))
+            return
         own, their = exact(features) - self.centre, labels.to(self.rows.device)
         rows = learned_rows(self.rows, self.in_softmax, own, their, self._attract(), self.gamma)
         if not bool(rows.isfinite().all()):
@@ -116,6 +131,18 @@ class Attractor(FrozenFeatures):
             return self.settings.attractor
         return "attention" if "hidden/weight" in self.brought else "own"
 
+    def _static_of_base(self) -> bool:
+        return self.kind == "static" and "static" not in self.brought
+
+    def _known_rows(self, labels: Tensor) -> Tensor:
+        expected = torch.arange(len(self.base))
+        if not torch.equal(labels.unique().cpu(), expected):
+            raise MisuseError(
+                f"'aan' with knows_base takes the first task for the {len(self.base)} classes of its base, and it has "
+                f"{len(labels.unique())}. Teach those first, in the base's order, or leave knows_base out."
+            )
+        return self.base
+
     def _base_rows(self) -> Tensor:
         """Rows of the base classes: those that a classifier of the base has, or those of their means."""
         extras, what_for = self.network.extras, "the method 'aan', for rows of base classes,"
@@ -140,8 +167,9 @@ class Attractor(FrozenFeatures):
     def _attract(self) -> Attract:
         if self.kind == "attention":
             tau = None if self.settings.tau == "auto" else self.rows.new_tensor(self.settings.tau)
+            beside = self.base[:0] if self.settings.knows_base else self.base
             return lambda means, known: attention_attractors(
-                self.brought, means, torch.cat([self.base, known])[:, :-1], tau
+                self.brought, means, torch.cat([beside, known])[:, :-1], tau
             )
         if self.kind == "own":
             temperature = self._temperature()
