@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from fscl.continual.held_out import HeldOut, by_folds
-from fscl.continual.learner import ContinualLearner, LearnerState, n_bytes
+from fscl.continual.learner import ContinualLearner, LearnerSettings, LearnerState, expect_keys, n_bytes, renumbered
 from fscl.data.pool import Examples
 from fscl.device import exact_device
+from fscl.nets.network import Network
 from fscl.nets.params import class_sums
 
 ROUNDING = 1e-12  # of a sum of squares: what the rounding of float32 features leaves when there is no spread at all
@@ -49,6 +50,53 @@ class FrozenFeatures(ContinualLearner):
             return learner.scores
 
         return by_folds(fit, features, labels)
+
+
+class KeptFeatures(FrozenFeatures):
+    """Keeps the features of all shots, and is fitted to them anew after each task."""
+
+    def __init__(self, network: Network, settings: LearnerSettings, *, seed: int) -> None:
+        super().__init__(network, settings, seed=seed)
+        self.known = torch.zeros(0, network.n_features, dtype=network.dtype, device=network.device)
+        self.labels = torch.zeros(0, dtype=torch.int64, device=network.device)
+        self._n_classes = 0
+
+    @property
+    def n_classes(self) -> int:
+        return self._n_classes
+
+    @abstractmethod
+    def fit(self, known: Tensor, labels: Tensor, n_classes: int) -> None:
+        """Fit what answers to features (n, n_features), maybe none; changes all that it changes, or nothing."""
+
+    @abstractmethod
+    def fitted_bytes(self) -> int:
+        """The size of what was fitted."""
+
+    @final
+    def learn_features(self, features: Tensor, labels: Tensor) -> None:
+        self._hold(torch.cat([self.known, features.to(self.known)]), torch.cat([self.labels, labels]))
+
+    def without_class(self, label: int) -> bool:
+        stay = self.labels != label
+        self._hold(self.known[stay], renumbered(self.labels[stay], label))
+        return True
+
+    def stored_bytes(self) -> dict[str, int]:
+        base = [*self.network.params.values(), *self.network.fixed.values()]
+        return {"weights": n_bytes(base) + self.fitted_bytes(), "memory": n_bytes([self.known, self.labels])}
+
+    def state(self) -> LearnerState:
+        return LearnerState({"features": self.known.clone(), "labels": self.labels.clone()}, {})
+
+    def restore(self, state: LearnerState) -> None:
+        expect_keys(state.tensors, {"features", "labels"}, "kept features")
+        self._hold(*copied(state, self.network.device, "features", "labels"))
+
+    def _hold(self, known: Tensor, labels: Tensor) -> None:
+        n_classes = int(labels.max()) + 1 if len(labels) else 0
+        self.fit(known, labels, n_classes)
+        self.known, self.labels, self._n_classes = known, labels, n_classes
 
 
 def distances(features: Tensor, points: Tensor) -> Tensor:

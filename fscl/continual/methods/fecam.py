@@ -22,8 +22,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fscl.continual.frozen import ROUNDING, FrozenFeatures, copied, exact
-from fscl.continual.learner import LearnerState, expect_keys, n_bytes, renumbered
+from fscl.continual.frozen import ROUNDING, KeptFeatures, exact
+from fscl.continual.learner import n_bytes
 from fscl.continual.registry import Method
 from fscl.device import exact_device
 from fscl.nets.network import Network
@@ -59,10 +59,10 @@ class Distances(NamedTuple):
         return (away.square().sum(2) - ((along @ self.kernel) * along).sum(2)).T
 
 
-class ClassCovariances(FrozenFeatures):
+class ClassCovariances(KeptFeatures):
     """A mean and a correlation for every class, from the features of its shots, which are kept."""
 
-    class Settings(FrozenFeatures.Settings):
+    class Settings(KeptFeatures.Settings):
         """How covariances are made regular.
 
         Attributes:
@@ -85,49 +85,23 @@ class ClassCovariances(FrozenFeatures):
 
     def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
         super().__init__(network, settings, seed=seed)
-        self.known = torch.zeros(0, network.n_features, dtype=network.dtype, device=network.device)
-        self.labels = torch.zeros(0, dtype=torch.int64, device=network.device)
         self.distances: Distances | None = None
-        self._n_classes = 0
 
-    @property
-    def n_classes(self) -> int:
-        return self._n_classes
+    def fit(self, known: Tensor, labels: Tensor, n_classes: int) -> None:
+        rows, own = self._transformed(known), labels.to(exact_device(labels.device))
+        gammas = self.settings.gamma_1, self.settings.gamma_2
+        each = [class_distance(rows[own == label], *gammas) for label in range(n_classes)]
+        self.distances = together(each) if each else None
 
-    def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        self._hold(torch.cat([self.known, features.to(self.known)]), torch.cat([self.labels, labels]))
+    def fitted_bytes(self) -> int:
+        return n_bytes(self.distances) if self.distances is not None else 0
 
     def scores(self, features: Tensor) -> Tensor:
         assert self.distances is not None  # something was learned
         return -self.distances.of(self._transformed(features)).to(features.dtype).to(features.device)
 
-    def without_class(self, label: int) -> bool:
-        stay = self.labels != label
-        self._hold(self.known[stay], renumbered(self.labels[stay], label))
-        return True
-
-    def stored_bytes(self) -> dict[str, int]:
-        examples = n_bytes([self.known, self.labels])
-        fitted = n_bytes(self.distances) if self.distances is not None else 0
-        return {"weights": super().stored_bytes()["weights"] - examples + fitted, "memory": examples}
-
-    def state(self) -> LearnerState:
-        return LearnerState({"features": self.known.clone(), "labels": self.labels.clone()}, {})
-
-    def restore(self, state: LearnerState) -> None:
-        expect_keys(state.tensors, {"features", "labels"}, "fecam")
-        self._hold(*copied(state, self.network.device, "features", "labels"))
-
     def _transformed(self, features: Tensor) -> Tensor:
         return signed_root(exact(features)) if self.settings.root else exact(features)
-
-    def _hold(self, known: Tensor, labels: Tensor) -> None:
-        n_classes = int(labels.max()) + 1 if len(labels) else 0
-        rows, own = self._transformed(known), labels.to(exact_device(labels.device))
-        gammas = self.settings.gamma_1, self.settings.gamma_2
-        each = [class_distance(rows[own == label], *gammas) for label in range(n_classes)]
-        distances = together(each) if each else None
-        self.known, self.labels, self._n_classes, self.distances = known, labels, n_classes, distances
 
 
 def class_distance(shots: Tensor, gamma_1: float, gamma_2: float) -> Distances:

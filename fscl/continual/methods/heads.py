@@ -11,19 +11,19 @@ of the discriminants are chosen by leaving out shots. The covariances are those 
 import torch
 from torch import Tensor
 
-from fscl.continual.frozen import FrozenFeatures, copied
+from fscl.continual.frozen import KeptFeatures
 from fscl.continual.heads import AnyHead, Ridge
 from fscl.continual.held_out import HeldOut, with_company
-from fscl.continual.learner import LearnerState, expect_keys, n_bytes
+from fscl.continual.learner import n_bytes
 from fscl.continual.registry import Method
 from fscl.nets.network import Network
 from fscl.nets.params import Params, placed
 
 
-class FrozenHead(FrozenFeatures):
+class FrozenHead(KeptFeatures):
     """A head that is fitted anew to the features of all shots after each task."""
 
-    class Settings(FrozenFeatures.Settings):
+    class Settings(KeptFeatures.Settings):
         """Which head.
 
         Attributes:
@@ -36,25 +36,22 @@ class FrozenHead(FrozenFeatures):
 
     def __init__(self, network: Network, settings: Settings, *, seed: int) -> None:
         super().__init__(network, settings, seed=seed)
-        self.known = torch.zeros(0, network.n_features, dtype=network.dtype, device=network.device)
-        self.labels = torch.zeros(0, dtype=torch.int64, device=network.device)
         self.fitted: Params = {}
-        self._n_classes = 0
 
-    @property
-    def n_classes(self) -> int:
-        return self._n_classes
+    def fit(self, known: Tensor, labels: Tensor, n_classes: int) -> None:
+        fitted: Params = {}
+        if n_classes:
+            fitted = self.settings.head.fit(known.cpu(), labels.cpu(), n_classes, self._extras())
+        self.fitted = placed(fitted, self.network.device)
 
-    def learn_features(self, features: Tensor, labels: Tensor) -> None:
-        self._hold(torch.cat([self.known, features.to(self.known)]), torch.cat([self.labels, labels]))
+    def without_class(self, label: int) -> bool:
+        return False  # the scores of all classes depend on the examples of each
+
+    def fitted_bytes(self) -> int:
+        return n_bytes(self.fitted.values())
 
     def scores(self, features: Tensor) -> Tensor:
         return self.settings.head.scores(self.fitted, features)
-
-    def stored_bytes(self) -> dict[str, int]:
-        examples = n_bytes([self.known, self.labels])
-        weights = super().stored_bytes()["weights"] - examples + n_bytes(self.fitted.values())
-        return {"weights": weights, "memory": examples}
 
     def held_out_scores(self, features: Tensor, base_features: Tensor, labels: Tensor) -> HeldOut | None:
         """Fitted again without one example of every class at a time; None where a class has no example to fit it from.
@@ -68,23 +65,8 @@ class FrozenHead(FrozenFeatures):
         several = torch.where(with_company(own, self.n_classes))[0]
         return HeldOut(scores[several], own[several], several)
 
-    def state(self) -> LearnerState:
-        return LearnerState({"features": self.known.clone(), "labels": self.labels.clone()}, {})
-
-    def restore(self, state: LearnerState) -> None:
-        expect_keys(state.tensors, {"features", "labels"}, "a head on frozen features")
-        self._hold(*copied(state, self.network.device, "features", "labels"))
-
     def _extras(self) -> Params:
         return placed(self.network.extras, torch.device("cpu"))
-
-    def _hold(self, features: Tensor, labels: Tensor) -> None:
-        n_classes = int(labels.max()) + 1 if len(labels) else 0
-        fitted: Params = {}
-        if n_classes:
-            fitted = self.settings.head.fit(features.cpu(), labels.cpu(), n_classes, self._extras())
-        self.known, self.labels, self._n_classes = features, labels, n_classes
-        self.fitted = placed(fitted, self.network.device)
 
 
 METHODS = (
