@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+TWO := -n 2 --dist worksteal  # two processes, and neither waits for the other at the end
 OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missing. Install one, or name it: make PYTHON=python3.12 demo
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
@@ -17,10 +18,10 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO) $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO) -m "not slow" $(PYTEST_ARGS)
 
 # Edits of the source that the tests must notice; lists those that survive.
 mutants: $(VENV)/.installed-dev
@@ -34,7 +35,7 @@ soak: $(VENV)/.installed-dev
 
 # The lower bounds in pyproject.toml are true: the quick tests pass with exactly the lowest versions (torch aside).
 test-lowest: $(LOWEST)/.installed
-	$(LOWEST)/bin/python -m pytest -n 2 -m "not slow" -p no:cacheprovider $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest $(TWO) -m "not slow" -p no:cacheprovider $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) $(LOWEST)

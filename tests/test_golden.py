@@ -19,7 +19,10 @@ from fscl.storage import digest, read_json
 FOLDER = Path(__file__).parent / "golden"
 RUNS = {
     "omniglot": (str(FOLDER / "omniglot-golden.toml"), []),
-    "glyphs": ("glyphs-quick", ["run.n_sequences=1", "settings.all.steps=20"]),
+    "glyphs": (
+        "glyphs-quick",
+        ["run.n_sequences=1", "settings.all.steps=20", "stream.n_tasks=3", "probe.after=[0,3]"],
+    ),
 }
 SHIFT = 0.15  # of an accuracy over some 100 images, between two kinds of processor
 

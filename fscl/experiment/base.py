@@ -171,7 +171,9 @@ def _start(config: Config, splits: Splits) -> tuple[Network | None, dict[str, An
     except MisuseError as error:
         raise ConfigError(f"base.start = {config.base.start!r}: {error} Use base.use.") from error
     for pool in (splits.validation, splits.test):
-        _refuse_shared(config.base_side, about, "train_classes", pool, "the network to start from was trained")
+        _refuse_shared(
+            config.base_side, about, "train_classes", pool, "the network to start from was trained", splits.known
+        )
     _refuse_shared(config.base_side, about, "validation_classes", splits.test, "the network to start from was chosen")
     return network, about
 
