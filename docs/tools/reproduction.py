@@ -1,4 +1,4 @@
-"""Makes the tables of docs/reproduction.md from the summaries of runs in docs/results, and from nothing else.
+"""Makes the tables of docs/benchmarks/reproduction.md from the summaries of runs in docs/results, and from nothing else.
 
 fscl summary RUN docs/results/NAME.json
 python docs/tools/reproduction.py
@@ -251,7 +251,9 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
 def _first_edition(summary: Summary) -> str:
     """Summaries without their sequences are older than the second edition of `tsc` (docs/decisions/0013)."""
     older = any(method.method.split("@")[0] == OURS and not method.sequences for method in summary.methods)
-    return " `tsc` is that of the first edition ([decision 13](decisions/0013-tsc-second-edition.md))." if older else ""
+    return (
+        " `tsc` is that of the first edition ([decision 13](../decisions/0013-tsc-second-edition.md))." if older else ""
+    )
 
 
 def _unfinished(summary: Summary) -> str:
@@ -356,5 +358,5 @@ def update_page(page: Path, results: Path) -> None:
 
 
 if __name__ == "__main__":
-    update_page(DOCS / "reproduction.md", DOCS / "results")
-    print(DOCS / "reproduction.md")
+    update_page(DOCS / "benchmarks" / "reproduction.md", DOCS / "results")
+    print(DOCS / "benchmarks" / "reproduction.md")

@@ -3,8 +3,8 @@
 `learn_task` sees a support set and nothing else: no query images, no task label. `predict` scores every class seen so far
 and changes nothing. The base network is a value that no learner can change.
 
-A method is one file with a class like this one (`docs/adding-a-method.md`). What others ask of it, it answers for itself:
-everything below that is not abstract has a default that is right for a method without anything special.
+A method is one file with a class like this one (`docs/tutorials/adding-a-method.md`). What others ask of it, it answers for
+itself: everything below that is not abstract has a default that is right for a method without anything special.
 """
 
 from abc import ABC, abstractmethod

@@ -1,6 +1,6 @@
 """What a data set is: one object that says how it is configured, where it is, and what its three splits hold.
 
-A set of your own is a subclass with its own `Options` and one instance of it; `docs/data.md` shows a whole one.
+A set of your own is a subclass with its own `Options` and one instance of it; `docs/how-to/data.md` shows a whole one.
 """
 
 from abc import ABC, abstractmethod

@@ -272,7 +272,7 @@ class PretrainedNetwork(Network):
         if self.spec.module is None:
             raise MisuseError(
                 "a base of your own module cannot be saved or used in `fscl run`: nobody else can build it again. Use "
-                "it in your own process, or take one by name (docs/pretrained.md)."
+                "it in your own process, or take one by name (docs/how-to/pretrained.md)."
             )
         tensors = {name: tensor.clone() for name, tensor in self.tensors().items()}  # some modules use one tensor twice
         about = {"kind": KIND, "spec": self.spec.model_dump(mode="json"), "about": dict(details or {})}

@@ -28,31 +28,31 @@ def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
-    (block,) = python_blocks("docs/evaluation.md")
+    (block,) = python_blocks("docs/explanation/evaluation.md")
     exec(compile(block, "evaluation.md", "exec"), {})
     assert -0.2 < float(capsys.readouterr().out) < 0
 
 
 def test_the_configuration_of_the_data_page_is_valid():
-    block = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "data.md").read_text(), re.DOTALL)[0]
+    block = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "data.md").read_text(), re.DOTALL)[0]
     config = make_config(tomllib.loads(block))
     assert (config.base_side.name, config.data.name, config.data.image_size) == ("mini-imagenet", "cub", 64)
 
 
 def test_the_examples_of_the_page_on_pretrained_features_hold(capsys: pytest.CaptureFixture[str]):
-    _, block, tail = python_blocks("docs/pretrained.md")  # the first needs weights that may not be here
+    _, block, tail = python_blocks("docs/how-to/pretrained.md")  # the first needs weights that may not be here
     exec(compile(block, "pretrained.md", "exec"), {})
     curve = [float(number) for number in re.findall(r"\d\.\d+", capsys.readouterr().out)]
     assert len(curve) == 2
     assert curve[0] > 0.4  # of a random module; chance is 0.2
     exec(compile(tail, "pretrained.md", "exec"), {})
     assert capsys.readouterr().out == "3\n['4.bias', '4.weight']\ntorch.Size([4, 128])\n"
-    (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "pretrained.md").read_text(), re.DOTALL)
+    (toml,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "pretrained.md").read_text(), re.DOTALL)
     assert make_config(tomllib.loads(toml)).base.use == "efficientnet_lite0"
 
 
 def test_the_data_page_lists_every_data_set():
-    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "docs" / "how-to" / "data.md").read_text(), re.MULTILINE)
     assert sorted(rows) == list(built_in_data_sets())
 
 
@@ -64,7 +64,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
 
 
 def test_the_architecture_page_lists_the_settings_of_consolidation():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     family = {name: method.settings_in_force().model_dump() for name, method in methods().items()}
     family = {name: values for name, values in family.items() if "slow_rate" in values}
     assert len(family) == 17

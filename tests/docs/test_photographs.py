@@ -17,7 +17,7 @@ from fscl.cli import main
 from fscl.nets.efficientnet_lite import find_weights
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "photographs.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "photographs.md").read_text()
 NEW, RETEACH = "fscl new birds", "fscl reteach birds birds-lite1 --base efficientnet_lite1"
 SMALL = {NEW: f"{NEW} --base efficientnet_lite0@64", RETEACH: f"{RETEACH}@64"}
 

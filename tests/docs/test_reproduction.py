@@ -122,7 +122,7 @@ def test_a_run_that_no_command_makes_again_has_no_summary(tmp_path: Path):
 
 
 def test_the_page_is_made_from_the_committed_summaries():
-    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    page = (ROOT / "docs" / "benchmarks" / "reproduction.md").read_text("utf-8")
     assert replace_tables(page, reproduction_tables(ROOT / "docs" / "results")) == page
 
 
