@@ -8,7 +8,7 @@ said when it was built.
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from docs.tools.links import broken_links, with_links
@@ -24,10 +24,15 @@ OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTIN
 OTHER_FILES = (".png", ".svg", ".json")
 
 
-def staged_pages() -> tuple[dict[str, str], dict[str, Path | bytes]]:
-    """Every page of the site by its path, links made to fit; and every other file, where it is or what it holds."""
+File = Path | Callable[[], bytes]
+"""A file that is copied, or what makes it; pictures are drawn only when the site is built."""
+Made = tuple[dict[str, str], Mapping[str, File]]
+
+
+def staged_pages() -> tuple[dict[str, str], dict[str, File]]:
+    """Every page of the site by its path, links made to fit; and every other file."""
     pages: dict[str, str] = {}
-    files: dict[str, Path | bytes] = {}
+    files: dict[str, File] = {}
     for path in sorted(DOCS.rglob("*")):
         place = path.relative_to(DOCS).as_posix()
         if path.suffix == ".md":
@@ -44,14 +49,16 @@ def staged_pages() -> tuple[dict[str, str], dict[str, Path | bytes]]:
     return pages, files
 
 
-Made = tuple[dict[str, str], dict[str, "Path | bytes"]]
-
-
 def generators() -> tuple[Callable[[], Made], ...]:
     """What makes pages from the code and from summaries: add a function here for one more kind of page."""
+    from docs.tools.api_reference import api_pages
+    from docs.tools.cli_reference import cli_pages
+    from docs.tools.config_reference import config_pages
     from docs.tools.lists import list_pages
+    from docs.tools.method_reference import method_pages
+    from docs.tools.runs import run_pages
 
-    return (list_pages,)
+    return (list_pages, api_pages, cli_pages, config_pages, method_pages, run_pages)
 
 
 def _moved(text: str, home: str, place: str) -> str:
@@ -79,10 +86,10 @@ def stage(folder: Path = STAGED) -> int:
         (folder / place).write_text(text, "utf-8")
     for place, content in files.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            (folder / place).write_bytes(content)
-        else:
+        if isinstance(content, Path):
             shutil.copyfile(content, folder / place)
+        else:
+            (folder / place).write_bytes(content())
     return len(pages)
 
 

@@ -114,7 +114,23 @@ class Waypoint:
 
 
 class ContinualLearner(ABC):
-    """Learns tasks one after another. Labels are integers, numbered from 0 in order of arrival."""
+    """Learns tasks one after another. Labels are integers, numbered from 0 in order of arrival.
+
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> stream = fscl.sample_stream(pool, fscl.StreamSpec(n_tasks=2), fscl.generator(0, "my stream"))
+        >>> learner = fscl.make_learner("prototypes", fscl.load_base("glyphs-protonet-conv4"))
+        >>> for number in range(len(stream)):
+        ...     learner.learn_task(stream.task(pool, number).support)
+        >>> learner.n_classes
+        10
+
+    Args:
+        network: what it starts from; a value that the learner cannot change.
+        settings: an instance of its own `Settings`.
+        seed: of every random number.
+    """
 
     class Settings(LearnerSettings):
         """None."""

@@ -23,6 +23,11 @@ Tell = Callable[[str], None]
 class DataSet(ABC):
     """A source of classes to train a base on, to choose it on, and to draw streams from.
 
+    Examples:
+        >>> from fscl.data.catalogue import find_data_set
+        >>> find_data_set("glyphs")
+        <data set 'glyphs'>
+
     Attributes:
         name: in a configuration, and of its pools.
         summary: one sentence for `fscl data list`.
