@@ -11,14 +11,14 @@ NAMED = re.compile(
     r"(?:[Tt]ables?|[Ff]igures?|[Rr]ows?|decisions?|Python|step|version|[Bb]lock|Appendix|HTTP|≥|exit code) "
     r"\d[\d., and]*\d?"
 )
-LEVEL = re.compile(r"95 % (?=interval)|\b(?:19|20)\d\d\b|\bβ (?:=|of) [\d., and]+|\bk = [\d., and]+|\d+ ×|× ?\d+")
+LEVEL = re.compile(r"95 % (?=interval)|\b(?:19|20)\d\d\b|\bβ (?:=|of) [\d., and]+|\bk = [\d., and]+|\d+ ?× ?\d+")
 
 
 def plain(text: str) -> str:
     """A page without code, tables, headings, pictures and the targets of links."""
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.MULTILINE | re.DOTALL)
-    lines = []
+    lines: list[str] = []
     for line in text.splitlines():
         if re.match(r" {4,}\S", line) and (not lines or lines[-1] == "" or lines[-1] == "\0"):
             lines.append("\0")  # a block of code

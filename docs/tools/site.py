@@ -56,9 +56,10 @@ def generators() -> tuple[Callable[[], Made], ...]:
     from docs.tools.config_reference import config_pages
     from docs.tools.lists import list_pages
     from docs.tools.method_reference import method_pages
+    from docs.tools.overview import overview_pages
     from docs.tools.runs import run_pages
 
-    return (list_pages, api_pages, cli_pages, config_pages, method_pages, run_pages)
+    return (list_pages, api_pages, cli_pages, config_pages, method_pages, run_pages, overview_pages)
 
 
 def _moved(text: str, home: str, place: str) -> str:
