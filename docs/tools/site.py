@@ -21,6 +21,8 @@ OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTIN
     "CODE_OF_CONDUCT.md": "conduct.md",
 }
 """Pages of the repository that belong to the site, too, and their places in it."""
+BESIDE = ("CITATION.cff",)
+"""Other files of the repository that pages link to."""
 OTHER_FILES = (".png", ".svg", ".json")
 
 
@@ -42,6 +44,7 @@ def staged_pages() -> tuple[dict[str, str], dict[str, File]]:
     for name, place in OUTSIDE.items():
         if (ROOT / name).exists():
             pages[place] = _moved((ROOT / name).read_text("utf-8"), name, place)
+    files |= {name: ROOT / name for name in BESIDE if (ROOT / name).exists()}
     for make in generators():
         made_pages, made_files = make()
         pages |= made_pages

@@ -1,7 +1,10 @@
 """What the documentation says is what the library does."""
 
 import re
+import shlex
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
@@ -10,7 +13,7 @@ from typer.testing import CliRunner
 from docs.tools.cli_reference import cli_pages
 from docs.tools.config_reference import config_pages
 from docs.tools.method_reference import method_pages
-from fscl.cli import app
+from fscl.cli import app, main
 from fscl.continual.registry import methods
 from fscl.data.catalogue import built_in_data_sets
 from fscl.data.stream import StreamSpec
@@ -29,12 +32,60 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_the_readme_example_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
-    (block,) = python_blocks("README.md")
+def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]):
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,), (said,) = python_blocks("README.md"), re.findall(r"```text\n(\[.*?\])\n```", text)
+    assert len([line for line in block.splitlines() if line]) <= 10
     exec(compile(block, "README.md", "exec"), {})
-    curve = [float(number) for number in re.findall(r"\d\.\d*", capsys.readouterr().out)]  # numpy prints 1.
-    assert len(curve) == 4
-    assert curve[-1] > 0.75  # chance is 0.05
+    printed = capsys.readouterr().out
+    curves = [[float(number) for number in re.findall(r"\d\.\d*", lines)] for lines in (printed, said)]  # numpy prints 1.
+    assert curves[0] == pytest.approx(curves[1], abs=0.03)  # last digits depend on the processor
+    assert len(curves[0]) == 4
+
+
+def test_the_readme_can_be_read_in_half_a_minute():
+    text = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text("utf-8"), flags=re.DOTALL)
+    before_the_table = text.partition("## Where to go")[0]
+    assert len(before_the_table.split()) < 250
+
+
+def test_the_picture_of_the_readme_is_made_from_the_newest_summaries():
+    from PIL import Image
+
+    from docs.tools.readme_picture import OUT, in_words
+
+    with Image.open(OUT) as picture:
+        assert picture.text["Description"] == in_words()  # else: python -m docs.tools.readme_picture
+
+
+def test_the_example_for_those_who_come_from_scikit_learn_prints_what_it_says(capsys: pytest.CaptureFixture[str]):
+    (block,) = python_blocks("docs/how-to/migrate.md")
+    (said,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs/how-to/migrate.md").read_text("utf-8"), re.DOTALL)
+    exec(compile(block, "migrate.md", "exec"), {})
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.slow
+def test_every_command_of_the_first_experiment_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    page = (ROOT / "docs" / "tutorials" / "first-experiment.md").read_text("utf-8")
+    (config,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    smaller = config.replace("n_tasks = 5 ", "n_tasks = 2 ").replace("n_sequences = 3 ", "n_sequences = 2 ")
+    quick = "[settings.all]\nsteps = 5\nembedding_steps = 2\n"  # what is learned in that is not looked at
+    monkeypatch.chdir(tmp_path)
+    Path("first.toml").write_text(f"{smaller}\n{quick}")
+    printed = []
+    for command in "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command) + (["--workers", "1"] if " run " in command else []))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert not ended.value.code, (command, err)
+        printed.append(out)
+    assert "first: valid" in printed[0]
+    assert "sequential" in printed[2]
+    assert "tsc@one-view" in printed[3]
 
 
 def test_the_example_of_a_probe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
