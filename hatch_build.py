@@ -28,7 +28,8 @@ def with_addresses(text: str, base: str) -> str:
 
     def whole(link: re.Match[str]) -> str:
         picture, words, path = link.groups()
-        return f"{picture}[{LINK.sub(whole, words)}]({base}/{'raw' if picture else 'blob'}/HEAD/{path})"
+        kind = "raw" if picture else "tree" if path.endswith("/") else "blob"
+        return f"{picture}[{LINK.sub(whole, words)}]({base}/{kind}/HEAD/{path})"
 
     return LINK.sub(whole, text)
 

@@ -44,7 +44,9 @@ def _difference(one: MethodSummary, other: MethodSummary) -> Iterator[Figure]:
 
 def difference(one: MethodSummary, other: MethodSummary, n_classes: int) -> Figure:
     """The accuracy of one method minus that of another after so many classes, paired by sequence."""
-    ours, theirs = (dict(zip(side.sequences, side.accuracy_by_sequence[n_classes], strict=True)) for side in (one, other))
+    ours, theirs = (
+        dict(zip(side.sequences, side.accuracy_by_sequence[n_classes], strict=True)) for side in (one, other)
+    )
     return _figure([ours[number] - theirs[number] for number in ours if number in theirs])
 
 

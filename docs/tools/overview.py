@@ -58,7 +58,11 @@ def _headline(row: dict[str, Any]) -> str:
 
 
 def _photographs(row: dict[str, Any]) -> str:
-    taken = [record["accuracy"] for record in photograph_records() if (record["set"], record["shots"]) == (row["set"], row["shots"])]
+    taken = [
+        record["accuracy"]
+        for record in photograph_records()
+        if (record["set"], record["shots"]) == (row["set"], row["shots"])
+    ]
     rivals = [name for name in taken[0] if name != "ours"]
     best = max(rivals, key=lambda name: sum(record[name] for record in taken))
     figure = _of(mean_interval([100 * (record["ours"] - record[best]) for record in taken]))

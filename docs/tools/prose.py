@@ -11,7 +11,9 @@ NAMED = re.compile(
     r"(?:[Tt]ables?|[Ff]igures?|[Rr]ows?|decisions?|Python|step|version|[Bb]lock|Appendix|HTTP|≥|exit code) "
     r"\d[\d., and]*\d?"
 )
-LEVEL = re.compile(r"arXiv[: ][\d.]+|95 % (?=interval)|\b(?:19|20)\d\d\b|\bβ (?:=|of) [\d., and]+|\bk = [\d., and]+|\d+ ?× ?\d+")
+LEVEL = re.compile(
+    r"arXiv[: ][\d.]+|95 % (?=interval)|\b(?:19|20)\d\d\b|\bβ (?:=|of) [\d., and]+|\bk = [\d., and]+|\d+ ?× ?\d+"
+)
 
 
 def plain(text: str) -> str:

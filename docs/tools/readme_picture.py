@@ -1,7 +1,7 @@
 """Makes docs/images/readme.png from committed summaries: `python -m docs.tools.readme_picture`.
 
-Left: accuracy over everything learned, each method with the same augmentation (`omniglot-augmented`). Right: accuracy on fresh
-problems along the stream (`omniglot-transfer-maml`, whose `tsc` is the first edition).
+Left: accuracy over everything learned, the same augmentation for those that train (`omniglot-augmented`). Right: accuracy on
+fresh problems along the stream (`omniglot-transfer-maml`, whose `tsc` is the first edition).
 """
 
 import sys
@@ -16,7 +16,13 @@ OUT = DOCS / "images" / "readme.png"
 LEFT, RIGHT = "omniglot-augmented", "omniglot-transfer-maml"
 SHOWN_LEFT = {"tsc": "tsc", "joint@jitter": "joint training", "prototypes": "class means"}
 SHOWN_RIGHT = {"tsc": "tsc (first edition)", "joint": "joint training, class means", "replay": "replay"}
-COLOURS = {"tsc": "#0b6e5b", "joint@jitter": "#c05621", "joint": "#c05621", "prototypes": "#4a5568", "replay": "#805ad5"}
+COLOURS = {
+    "tsc": "#0b6e5b",
+    "joint@jitter": "#c05621",
+    "joint": "#c05621",
+    "prototypes": "#4a5568",
+    "replay": "#805ad5",
+}
 
 
 def lines_left() -> dict[str, dict[int, Figure]]:
@@ -49,8 +55,20 @@ def draw(out: Path) -> None:
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         canvas = Canvas(figsize=(9, 3.3), layout="constrained", dpi=160)
         left, right = canvas.subplots(1, 2)
-        _side(left, lines_left(), SHOWN_LEFT, "What it keeps: accuracy over everything learned, %", "handwritten characters learned")
-        _side(right, lines_right(), SHOWN_RIGHT, "How well it still learns: fresh 5-shot problems, %", "tasks learned before")
+        _side(
+            left,
+            lines_left(),
+            SHOWN_LEFT,
+            "What it keeps: accuracy over everything learned, %",
+            "handwritten characters learned",
+        )
+        _side(
+            right,
+            lines_right(),
+            SHOWN_RIGHT,
+            "How well it still learns: fresh 5-shot problems, %",
+            "tasks learned before",
+        )
         left.set_xticks([30, 50])
         left.set_xlim(26, 54)
         canvas.savefig(out, metadata={"Description": in_words(), "Software": None})
@@ -60,7 +78,9 @@ def _side(axes: Any, lines: dict[str, dict[int, Figure]], names: dict[str, str],
     for name, points in lines.items():
         means = [figure.mean for figure in points.values()]
         errors = [figure.half_width or 0 for figure in points.values()]
-        axes.errorbar(list(points), means, yerr=errors, marker="o", ms=4, capsize=3, color=COLOURS[name], label=names[name])
+        axes.errorbar(
+            list(points), means, yerr=errors, marker="o", ms=4, capsize=3, color=COLOURS[name], label=names[name]
+        )
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(below)
     axes.grid(axis="y", alpha=0.3)

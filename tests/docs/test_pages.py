@@ -38,7 +38,9 @@ def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert len([line for line in block.splitlines() if line]) <= 10
     exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    curves = [[float(number) for number in re.findall(r"\d\.\d*", lines)] for lines in (printed, said)]  # numpy prints 1.
+    curves = [
+        [float(number) for number in re.findall(r"\d\.\d*", lines)] for lines in (printed, said)
+    ]  # numpy prints 1.
     assert curves[0] == pytest.approx(curves[1], abs=0.03)  # last digits depend on the processor
     assert len(curves[0]) == 4
 

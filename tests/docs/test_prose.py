@@ -18,7 +18,9 @@ PAGES = [
     if path.name not in ELSEWHERE and RECORDS not in path.relative_to(ROOT).as_posix()
 ]
 WITH_FIGURES = [ROOT / "README.md", *(DOCS / "explanation").glob("*.md")]
-WITH_FIGURES += [DOCS / "benchmarks" / f"{name}.md" for name in ("reproduction", "transfer", "natural-images", "choices")]
+WITH_FIGURES += [
+    DOCS / "benchmarks" / f"{name}.md" for name in ("reproduction", "transfer", "natural-images", "choices")
+]
 CONSTANTS = {"0.05", "0.3", "0.01", "0.1"}  # settings that pages speak of, not figures
 
 
@@ -28,7 +30,10 @@ def test_no_sentence_has_more_than_two_numbers(page: Path):
 
 
 def test_numbers_are_told_from_names():
-    assert numbers("Table 2 has 93.3 ± 0.7 % after 50 classes, 5-way 5-shot, with Conv-4 in 2021.") == ["93.3 ± 0.7", "50"]
+    assert numbers("Table 2 has 93.3 ± 0.7 % after 50 classes, 5-way 5-shot, with Conv-4 in 2021.") == [
+        "93.3 ± 0.7",
+        "50",
+    ]
     assert numbers("By 1,200 points (−0.4) of 32×32 pixels.") == ["1,200", "−0.4"]
     text = "# 1 2 3\n\n- One. Two `1 2 3` is\n  not 4.\n- Three\n\n    code 1 2 3\n\n| 1 | 2 | 3 |\n\n```\n1 2 3\n```\n"
     assert list(sentences(text)) == ["One.", "Two is not 4.", "Three"]
