@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 TWO := -n 2 --dist worksteal  # two processes, and neither waits for the other at the end
+EXTRAS := export,photos,serve
 OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missing. Install one, or name it: make PYTHON=python3.12 demo
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
 
-.PHONY: demo test test-quick test-lowest mutants soak clean
+.PHONY: demo test test-quick test-lowest docs mutants soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fscl demo
@@ -22,6 +23,11 @@ test: $(VENV)/.installed-dev
 
 test-quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(TWO) -m "not slow" $(PYTEST_ARGS)
+
+# The site, in build/site: open build/site/index.html. Nothing is fetched.
+docs: $(VENV)/.installed-dev
+	PYTHONPATH=. $(BIN)/python -m docs.tools.site
+	PYTHONPATH=. $(BIN)/zensical build --strict --clean
 
 # Edits of the source that the tests must notice; lists those that survive.
 mutants: $(VENV)/.installed-dev
@@ -50,10 +56,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'  # the first that knows groups
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' --group dev
 	@touch $@ $(VENV)/.installed
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt tools/lowest.py | $(LOWEST)/bin/python
-	$(LOWEST)/bin/python tools/lowest.py dev > $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOWEST)/lowest.txt -e '.[dev]'
+	$(LOWEST)/bin/python tools/lowest.py $(EXTRAS) dev > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOWEST)/lowest.txt -e '.[$(EXTRAS)]'
 	@touch $@

@@ -1,6 +1,6 @@
 """A thousand lessons: what each costs in time, memory, disk and files, and how all of it grows.
 
-    python benchmarks/lessons.py --lessons 1000 --out docs/lessons.md
+    python benchmarks/lessons.py --lessons 1000 --out docs/benchmarks/lessons.md
 
 One class of two pictures a lesson, into one model; after each tenth of them a row of the table. The last row is the growth
 from half of the lessons to all: 2 is linear.

@@ -1,6 +1,6 @@
 """Meta-gradients of MAML: ours against `higher` and against the loop that learn2learn runs.
 
-    python -m pip install -c constraints.txt -e '.[bench]'
+    python -m pip install -c constraints.txt --group bench
     python benchmarks/meta_training.py               # one thread each
     python benchmarks/meta_training.py --cores 2     # two threads for the others, two processes for ours
 

@@ -3,7 +3,7 @@
     FSCL_DATA=FOLDER python examples/cub_birds.py [--base BASE] [--method METHOD] [--lessons 4]
 
 The birds are held out: the base knows none of them. The bases that come with the package know drawings, not photographs, so
-expect little of them here; --base takes a network that was trained on photographs (docs/teach-your-own.md).
+expect little of them here; --base takes a network that was trained on photographs (docs/how-to/teach-your-own.md).
 """
 
 import argparse

@@ -19,7 +19,16 @@ from collections.abc import Iterable
 
 
 class FsclError(Exception):
-    """Base of every error that fscl raises on purpose; the command line prints it as one sentence and exits with 1."""
+    """Base of every error that fscl raises on purpose; the command line prints it as one sentence and exits with 1.
+
+    Examples:
+        >>> import fscl
+        >>> try:
+        ...     fscl.find_method("ecw")
+        ... except FsclError as error:
+        ...     print(str(error).split(" Known")[0])
+        no method named 'ecw'. Did you mean 'ewc'?
+    """
 
 
 class MisuseError(FsclError):

@@ -50,9 +50,10 @@ class ContinualClassifier(Asking):
 
     A classifier that was saved or loaded has a folder, and every call that changes it is a transaction there.
 
-    >>> model = ContinualClassifier(method="prototypes").partial_fit([[0.0], [1.0]], ["low", "high"])
-    >>> model.partial_fit([[9.0]], ["top"]).predict([[8.0]]).tolist()
-    ['top']
+    Examples:
+        >>> model = ContinualClassifier(method="prototypes").partial_fit([[0.0], [1.0]], ["low", "high"])
+        >>> model.partial_fit([[9.0]], ["top"]).predict([[8.0]]).tolist()
+        ['top']
 
     Args:
         base: a base that comes with the package by name, a path to one, or a `Network`; None for features of photographs

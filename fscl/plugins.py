@@ -17,8 +17,9 @@ REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\
 def is_reference(name: str) -> bool:
     """Whether a name has the form `package.module:Name`.
 
-    >>> is_reference("my_package.data:TOY"), is_reference("omniglot")
-    (True, False)
+    Examples:
+        >>> is_reference("my_package.data:TOY"), is_reference("omniglot")
+        (True, False)
     """
     return REFERENCE.fullmatch(name) is not None
 
@@ -26,8 +27,9 @@ def is_reference(name: str) -> bool:
 def load_object(reference: str, *, what: str) -> object:
     """The object that `package.module:Name` names; importing its module executes the code in it.
 
-    >>> load_object("math:pi", what="number")
-    3.141592653589793
+    Examples:
+        >>> load_object("math:pi", what="number")
+        3.141592653589793
 
     Args:
         reference: a module, a colon, and a name in the module; the name may have dots.
@@ -67,8 +69,9 @@ def _unusable(name: str, reference: str, what: str, error: Exception) -> MisuseE
 def entry_points_of(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, sorted; none is imported yet.
 
-    >>> "fscl" in entry_points_of("console_scripts")
-    True
+    Examples:
+        >>> "fscl" in entry_points_of("console_scripts")
+        True
     """
     found: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
@@ -92,8 +95,9 @@ def load_entry_point(point: EntryPoint, *, what: str) -> object:
 def modules_in(package: str) -> list[ModuleType]:
     """The modules of a package, imported, sorted by name; those whose names begin with an underscore are left out.
 
-    >>> [module.__name__ for module in modules_in("fscl.data.sets")][0]
-    'fscl.data.sets.cub'
+    Examples:
+        >>> [module.__name__ for module in modules_in("fscl.data.sets")][0]
+        'fscl.data.sets.birds'
     """
     folders = import_module(package).__path__
     names = sorted(module.name for module in iter_modules(folders) if not module.name.startswith("_"))

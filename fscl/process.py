@@ -28,6 +28,12 @@ def configure_process(*, threads: int = 1) -> None:
 
     Denormals slow the late head-only steps many times over on a CPU. glibc hands blocks over 32 MB back to the kernel at
     every free, so that each use faults its pages in anew; keeping them made training on 250 images 1.7 times as fast.
+
+    Examples:
+        >>> configure_process()  # at the beginning of a script, and of every thread
+
+    Args:
+        threads: of torch in this process.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)

@@ -34,8 +34,9 @@ def noise_pool(
 ) -> ClassPool:
     """Classes that a small network can tell apart: each a random blocky pattern, each image the pattern with noise.
 
-    >>> noise_pool(3, 2).images.shape
-    torch.Size([6, 1, 16, 16])
+    Examples:
+        >>> noise_pool(3, 2).images.shape
+        torch.Size([6, 1, 16, 16])
 
     Args:
         n_classes: how many patterns there are.
@@ -69,8 +70,9 @@ def small_base(norm: NormName = "group", backbone: BackboneName = "conv4") -> Ne
 def check_learner(make_learner: MakeLearner) -> None:
     """Check the whole contract, with GroupNorm and with BatchNorm; an AssertionError names the promise that is broken.
 
-    >>> from fscl import make_learner
-    >>> check_learner(lambda network: make_learner("prototypes", network))
+    Examples:
+        >>> from fscl import make_learner
+        >>> check_learner(lambda network: make_learner("prototypes", network))
 
     Args:
         make_learner: makes a learner that has learned nothing, on the network that it is given.

@@ -1,20 +1,15 @@
-"""Makes the tables of docs/reproduction.md from the summaries of runs in docs/results, and from nothing else.
+"""The tables of a run, beside those of the paper, from its summary in docs/results and from nothing else.
 
-fscl summary RUN docs/results/NAME.json
-python docs/tools/reproduction.py
+`fscl summary RUN docs/results/NAME.json` writes the summary; `make docs` makes a page of each (docs/tools/runs.py).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from fscl.errors import StorageError
 from fscl.evaluation.metrics import FEWEST_TO_CLAIM
-from fscl.report.summary import MethodSummary, Summary, read_summary
-from fscl.storage import write_bytes
+from fscl.report.summary import MethodSummary, Summary
 
-DOCS = Path(__file__).resolve().parent.parent
 OURS = "tsc"  # the paper's ideas, but not its method
 
 
@@ -166,7 +161,6 @@ PAPER = (
     PaperTable("mini-fscil", "Few-shot class-incremental learning: the published sessions of miniImageNet", {}),
 )
 MOMENTS = (30, 50)  # classes, at which the paper gives its figures
-BEGIN, END = "<!-- tables: made by `python docs/tools/reproduction.py` -->", "<!-- end of tables -->"
 
 
 def verdict(method: MethodSummary, reference: MethodSummary | None, figures: Mapping[str, tuple[float, float]]) -> str:
@@ -249,10 +243,15 @@ def table_of(summary: Summary, paper: PaperTable) -> str:
     return "\n".join(lines) + "\n" + probe_table(summary) + along_table(summary)
 
 
-def _first_edition(summary: Summary) -> str:
+def is_first_edition(method: MethodSummary) -> bool:
     """Summaries without their sequences are older than the second edition of `tsc` (docs/decisions/0013)."""
-    older = any(method.method.split("@")[0] == OURS and not method.sequences for method in summary.methods)
-    return " `tsc` is that of the first edition ([decision 13](decisions/0013-tsc-second-edition.md))." if older else ""
+    return method.method.split("@")[0] == OURS and not method.sequences
+
+
+def _first_edition(summary: Summary) -> str:
+    if not any(map(is_first_edition, summary.methods)):
+        return ""
+    return " `tsc` is that of the first edition ([decision 13](../../decisions/0013-tsc-second-edition.md))."
 
 
 def _unfinished(summary: Summary) -> str:
@@ -330,35 +329,3 @@ def along_table(summary: Summary) -> str:
         for method in shown
     ]
     return "\n".join(lines) + "\n"
-
-
-def reproduction_tables(folder: Path) -> str:
-    """A table for each summary in `folder`, in the order of the paper."""
-    found = {summary.name: summary for summary in map(read_summary, sorted(folder.glob("*.json")))}
-    unknown = sorted(found.keys() - {paper.run for paper in PAPER})
-    if unknown:
-        raise StorageError(f"{folder} has a summary of {unknown[0]}, for which the page has no place.")
-    return "\n".join(table_of(found[paper.run], paper) for paper in PAPER if paper.run in found)
-
-
-def replace_tables(text: str, tables: str) -> str:
-    """The page with its tables replaced: all that stands between the two marks."""
-    before, found, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise StorageError(f"the page needs a line {BEGIN!r} and a line {END!r}, between which the tables go.")
-    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
-
-
-def update_page(page: Path, results: Path) -> None:
-    """Make the tables of the page again, from the summaries in `results`."""
-    try:
-        text = page.read_text("utf-8")
-    except OSError as error:
-        raise StorageError(f"cannot read the page {page}: {error.strerror}.") from error
-    write_bytes(page, replace_tables(text, reproduction_tables(results)).encode())
-
-
-if __name__ == "__main__":
-    update_page(DOCS / "reproduction.md", DOCS / "results")
-    print(DOCS / "reproduction.md")

@@ -27,8 +27,9 @@ BATCH = 256  # pictures that are answered at once: an answer holds every class
 class Share:
     """How many of `n` there are, and the share with its 95 % interval.
 
-    >>> [round(bound, 3) for bound in Share(8, 10).interval]
-    [0.49, 0.943]
+    Examples:
+        >>> [round(bound, 3) for bound in Share(8, 10).interval]
+        [0.49, 0.943]
     """
 
     count: int

@@ -124,8 +124,9 @@ def _groups(examples: Examples, base_features: Tensor) -> Tensor:
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Wilson's interval of a share of n, at 95 %.
 
-    >>> [round(bound, 3) for bound in wilson(0.5, 100)]
-    [0.404, 0.596]
+    Examples:
+        >>> [round(bound, 3) for bound in wilson(0.5, 100)]
+        [0.404, 0.596]
     """
     z = float(norm.ppf((1 + CONFIDENCE) / 2))
     middle, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -56,11 +56,12 @@ def find_doubts(
         groups: (n,), what `find_duplicates` returns: a duplicate has no say about its like.
         least_confidence: list those whose label is wrong with at least this probability.
 
-    >>> features = torch.tensor([[0.0, 1], [0.1, 1], [0.2, 1], [1, 0], [1, 0.1], [1, 0.2], [1, 0.05]])
-    >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 0])
-    >>> doubts = find_doubts(features.flip(1), features, labels, torch.arange(7), least_confidence=0.1)
-    >>> [(doubt.position, doubt.suggestion) for doubt in doubts]
-    [(6, 1)]
+    Examples:
+        >>> features = torch.tensor([[0.0, 1], [0.1, 1], [0.2, 1], [1, 0], [1, 0.1], [1, 0.2], [1, 0.05]])
+        >>> labels = torch.tensor([0, 0, 0, 1, 1, 1, 0])
+        >>> doubts = find_doubts(features.flip(1), features, labels, torch.arange(7), least_confidence=0.1)
+        >>> [(doubt.position, doubt.suggestion) for doubt in doubts]
+        [(6, 1)]
     """
     n_classes = held_out_scores.shape[1]
     others = groups[:, None] != groups

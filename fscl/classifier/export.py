@@ -117,7 +117,7 @@ def export_onnx(path: Path, snapshot: Snapshot, shape: Shape) -> Exported:
 def steps_to_input(shape: Shape) -> list[dict[str, Any]]:
     """What makes one input of a picture file, in order and as data; the same as `fscl.data.images` does.
 
-    `examples/run_exported.py` carries them out, and docs/export.md says what each is.
+    `examples/run_exported.py` carries them out, and docs/how-to/export.md says what each is.
     """
     side = shape.image_size
     return [

@@ -107,14 +107,15 @@ def fit_unknown(
             that were not. The others alone set the threshold, if there are any.
         groups: (n,), what `find_duplicates` returns; of duplicates with one label only the first counts.
 
-    >>> means = torch.eye(4).repeat(1, 3)  # of four classes, of which three are taught
-    >>> noise = torch.rand(40, 12, generator=torch.Generator().manual_seed(0))
-    >>> features, labels = means.repeat(10, 1) + noise, torch.arange(40) % 4
-    >>> taught = labels < 3
-    >>> unknown = fit_unknown(features[taught], labels[taught], 3, torch.eye(3)[labels[taught]])
-    >>> scores = unknown.score(features, torch.ones(40, 3))
-    >>> bool(scores[~taught].min() > scores[taught].max())
-    True
+    Examples:
+        >>> means = torch.eye(4).repeat(1, 3)  # of four classes, of which three are taught
+        >>> noise = torch.rand(40, 12, generator=torch.Generator().manual_seed(0))
+        >>> features, labels = means.repeat(10, 1) + noise, torch.arange(40) % 4
+        >>> taught = labels < 3
+        >>> unknown = fit_unknown(features[taught], labels[taught], 3, torch.eye(3)[labels[taught]])
+        >>> scores = unknown.score(features, torch.ones(40, 3))
+        >>> bool(scores[~taught].min() > scores[taught].max())
+        True
     """
     if len(features) == 0:
         return None
@@ -153,8 +154,9 @@ def upper_quantile(scores: Tensor) -> float:
 
     Of n scores the one of rank 0.95 (n + 1), interpolated; of a few, what Student's t expects.
 
-    >>> upper_quantile(torch.arange(1.0, 100.0))
-    95.0
+    Examples:
+        >>> upper_quantile(torch.arange(1.0, 100.0))
+        95.0
     """
     n, ordered = len(scores), scores.double().sort().values
     if n < 2:

@@ -120,8 +120,9 @@ def answer_json(name: str, found: Explanation, *, reject: bool, top: int = 5) ->
 def cell(value: object) -> object:
     """A value for a table: a word that a spreadsheet would take for a formula gets an apostrophe in front.
 
-    >>> cell("=1+1"), cell("oak"), cell(-1)
-    ("'=1+1", 'oak', -1)
+    Examples:
+        >>> cell("=1+1"), cell("oak"), cell(-1)
+        ("'=1+1", 'oak', -1)
     """
     return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA else value
 

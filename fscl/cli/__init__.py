@@ -147,7 +147,7 @@ def bases() -> None:
         for test in about["test"]:
             accuracy = f"{100 * test['accuracy']:.2f} ± {100 * test['interval_95']:.2f} %"
             typer.echo(f"  {test['shape']} on test classes: {accuracy} ({test['episodes']} episodes)")
-    typer.echo(f"Pretrained elsewhere: {', '.join(VARIANTS)}, timm:<model name>; see docs/pretrained.md.")
+    typer.echo(f"Pretrained elsewhere: {', '.join(VARIANTS)}, timm:<model name>; see docs/how-to/pretrained.md.")
     typer.echo("Learners that `fscl train` knows (base.learner.method):")
     for name, learner in base_learners().items():
         typer.echo(f"  {name}: {summary_of(learner)}")

@@ -3,8 +3,8 @@
 `learn_task` sees a support set and nothing else: no query images, no task label. `predict` scores every class seen so far
 and changes nothing. The base network is a value that no learner can change.
 
-A method is one file with a class like this one (`docs/adding-a-method.md`). What others ask of it, it answers for itself:
-everything below that is not abstract has a default that is right for a method without anything special.
+A method is one file with a class like this one (`docs/tutorials/adding-a-method.md`). What others ask of it, it answers for
+itself: everything below that is not abstract has a default that is right for a method without anything special.
 """
 
 from abc import ABC, abstractmethod
@@ -114,7 +114,23 @@ class Waypoint:
 
 
 class ContinualLearner(ABC):
-    """Learns tasks one after another. Labels are integers, numbered from 0 in order of arrival."""
+    """Learns tasks one after another. Labels are integers, numbered from 0 in order of arrival.
+
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> stream = fscl.sample_stream(pool, fscl.StreamSpec(n_tasks=2), fscl.generator(0, "my stream"))
+        >>> learner = fscl.make_learner("prototypes", fscl.load_base("glyphs-protonet-conv4"))
+        >>> for number in range(len(stream)):
+        ...     learner.learn_task(stream.task(pool, number).support)
+        >>> learner.n_classes
+        10
+
+    Args:
+        network: what it starts from; a value that the learner cannot change.
+        settings: an instance of its own `Settings`.
+        seed: of every random number.
+    """
 
     class Settings(LearnerSettings):
         """None."""

@@ -23,7 +23,13 @@ VARIANT = re.compile(r"[A-Za-z0-9._=-]{1,32}")
 class Method:
     """A learner under a name, with the settings that make it this method.
 
+    Examples:
+        >>> find_method("tsc_paper").settings_in_force().slow_rate
+        0.01
+
     Attributes:
+        name: as in configurations and in `fscl methods`.
+        learner: the class that learns.
         summary: what it does, in a sentence.
         source: who published it, and when.
         settings: what differs from the defaults of the learner's `Settings`.
@@ -49,7 +55,12 @@ class Method:
 
 @cache
 def methods() -> dict[str, Method]:
-    """Every method of this package and of those installed beside it, by name."""
+    """Every method of this package and of those installed beside it, by name.
+
+    Examples:
+        >>> "tsc" in methods()
+        True
+    """
     found: dict[str, Method] = {}
     families = sorted(modules_in("fscl.continual.methods"), key=lambda module: -len(module.METHODS))
     for module in families:  # the largest first, as they are listed
@@ -70,8 +81,12 @@ def find_method(name: str) -> Method:
 
     "tsc@k=20" is a variant: the method `tsc` under a name of its own, so that its settings can be set apart.
 
-    >>> find_method("prototypes").summary
-    'Class means on the frozen embedding; nothing is trained.'
+    Examples:
+        >>> find_method("prototypes").summary
+        'Class means on the frozen embedding; nothing is trained.'
+
+    Args:
+        name: as in `fscl methods`, or `package.module:Class`; a variant has a label after an "@".
     """
     known, label = method_name(name), name.partition("@")[2]
     if "@" in name and not VARIANT.fullmatch(label):
@@ -126,9 +141,10 @@ def make_learner(
 
     Learners with the same seed draw the same new head rows, so that methods are compared on common random numbers.
 
-    >>> import fscl
-    >>> fscl.make_learner("tsc", fscl.load_base("glyphs-protonet-conv4"), settings={"slow_rate": 0.1})
-    <Consolidation 'tsc': 0 classes learned>
+    Examples:
+        >>> import fscl
+        >>> fscl.make_learner("tsc", fscl.load_base("glyphs-protonet-conv4"), settings={"slow_rate": 0.1})
+        <Consolidation 'tsc': 0 classes learned>
 
     Args:
         name: as in `fscl methods`, or `package.module:Class`; "tsc@mine" is `tsc` under another name.

@@ -39,8 +39,9 @@ def data_set_names() -> list[str]:
 def find_data_set(name: str) -> DataSet:
     """A data set by its name or as `package.module:NAME`, or an error with the nearest name.
 
-    >>> find_data_set("omniglot")
-    <data set 'omniglot'>
+    Examples:
+        >>> find_data_set("omniglot")
+        <data set 'omniglot'>
     """
     if is_reference(name):
         return _checked(load_object(name, what=_WHAT), f"the data set {name!r}")
@@ -105,8 +106,9 @@ def _checked(found: object, called: str) -> DataSet:
 def read_options(given: Any) -> Any:
     """The options of the data set that a `[data]` section names, checked; what is no table is left to pydantic.
 
-    >>> read_options({"name": "cub", "split": "few-shot"}).image_size
-    64
+    Examples:
+        >>> read_options({"name": "cub", "split": "few-shot"}).image_size
+        64
     """
     if not isinstance(given, Mapping):
         return given
@@ -158,8 +160,9 @@ def recorded(options: DataSet.Options) -> dict[str, Any]:
 def share_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether a class of the same name is the same class in both of two data sets, given as `recorded`.
 
-    >>> share_names({"name": "mini-imagenet"}, {"name": "tiered-imagenet"})
-    True
+    Examples:
+        >>> share_names({"name": "mini-imagenet"}, {"name": "tiered-imagenet"})
+        True
     """
     return _vocabulary(one) == _vocabulary(other)
 

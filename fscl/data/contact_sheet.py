@@ -18,9 +18,10 @@ def lay_out(
 
     A group begins at the same column in every row, after the widest of the groups before it.
 
-    >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
-    >>> lay_out([[images, images[:1]], [images[:2], images]], gap=2, row_gap=1, group_gap=4).shape
-    torch.Size([1, 18, 64])
+    Examples:
+        >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+        >>> lay_out([[images, images[:1]], [images[:2], images]], gap=2, row_gap=1, group_gap=4).shape
+        torch.Size([1, 18, 64])
 
     Args:
         rows: in each row its groups, uint8 of shape (n, channels, height, width); all images have one size.

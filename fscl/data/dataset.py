@@ -1,6 +1,6 @@
 """What a data set is: one object that says how it is configured, where it is, and what its three splits hold.
 
-A set of your own is a subclass with its own `Options` and one instance of it; `docs/data.md` shows a whole one.
+A set of your own is a subclass with its own `Options` and one instance of it; `docs/how-to/data.md` shows a whole one.
 """
 
 from abc import ABC, abstractmethod
@@ -22,6 +22,11 @@ Tell = Callable[[str], None]
 
 class DataSet(ABC):
     """A source of classes to train a base on, to choose it on, and to draw streams from.
+
+    Examples:
+        >>> from fscl.data.catalogue import find_data_set
+        >>> find_data_set("glyphs")
+        <data set 'glyphs'>
 
     Attributes:
         name: in a configuration, and of its pools.

@@ -54,10 +54,11 @@ def find_duplicates(images: Tensor, features: Tensor, labels: Tensor) -> Tensor:
         features: (n, d), of the same.
         labels: (n,), of the same.
 
-    >>> images = torch.randint(0, 256, (3, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    >>> images[2] = images[0]
-    >>> find_duplicates(images, images.flatten(1) / 255, torch.tensor([0, 1, 1])).tolist()
-    [0, 1, 0]
+    Examples:
+        >>> images = torch.randint(0, 256, (3, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        >>> images[2] = images[0]
+        >>> find_duplicates(images, images.flatten(1) / 255, torch.tensor([0, 1, 1])).tolist()
+        [0, 1, 0]
     """
     n = len(images)
     if n < 2:
@@ -77,8 +78,9 @@ def find_duplicates(images: Tensor, features: Tensor, labels: Tensor) -> Tensor:
 def repeated(groups: Tensor) -> list[list[int]]:
     """The positions of each group that has two or more examples.
 
-    >>> repeated(torch.tensor([0, 1, 0, 2]))
-    [[0, 2]]
+    Examples:
+        >>> repeated(torch.tensor([0, 1, 0, 2]))
+        [[0, 2]]
     """
     members: dict[int, list[int]] = {}
     for position, group in enumerate(groups.tolist()):
@@ -106,8 +108,9 @@ def relative_distances(features: Tensor, labels: Tensor) -> Tensor:
 def connected(n: int, first: list[int], second: list[int]) -> Tensor:
     """Groups of 0 … n - 1 that pairs connect, directly or through others, numbered in order of appearance.
 
-    >>> connected(5, [1, 2], [2, 4]).tolist()
-    [0, 1, 1, 2, 1]
+    Examples:
+        >>> connected(5, [1, 2], [2, 4]).tolist()
+        [0, 1, 1, 2, 1]
     """
     parent = list(range(n))
 

@@ -35,6 +35,16 @@ def load_folder(
 ) -> ClassPool:
     """Load `path/<class>/<image>` as a pool; classes and images are sorted by name.
 
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cup", "key"):
+        ...         (Path(folder) / name).mkdir()
+        ...         Image.new("L", (40, 40)).save(Path(folder) / name / "1.png")
+        ...     load_folder(folder).class_names
+        ('cup', 'key')
+
     Args:
         path: the folder with one sub-folder per class.
         image_size: side of the square to which every image is resized, in pixels.
@@ -115,6 +125,23 @@ def load_split_folder(
     """Load `path/train/<class>`, `path/val/<class>` (or `validation`) and `path/test/<class>`; see `load_folder`.
 
     The splits must share no class: the classes to test on are new ones.
+
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for split, name in (("train", "cup"), ("val", "key"), ("test", "pen")):
+        ...         (Path(folder) / split / name).mkdir(parents=True)
+        ...         Image.new("L", (40, 40)).save(Path(folder) / split / name / "1.png")
+        ...     load_split_folder(folder).test.class_names
+        ('pen',)
+
+    Args:
+        path: the folder with the three.
+        image_size: side of the square to which every image is resized, in pixels.
+        channels: 1 for greyscale, 3 for colour.
+        bad_files: "refuse" raises a DataError that names the files that cannot serve; "skip" leaves them out.
+        report: called with one sentence for each file that is skipped.
     """
     root = _folder(path)
     named = [name for name in _VALIDATION_NAMES if (root / name).is_dir()]

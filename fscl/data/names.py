@@ -23,8 +23,9 @@ _SELECTORS = range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)
 def class_name(text: str) -> str:
     """The name of a class in composed form; a sentence says why if it cannot be one.
 
-    >>> class_name("Cafe\\u0301") == "Caf\\u00e9"
-    True
+    Examples:
+        >>> class_name("Cafe\\u0301") == "Caf\\u00e9"
+        True
     """
     name = unicodedata.normalize("NFC", text)
     fault = _fault(name)
@@ -43,8 +44,9 @@ def look(name: str) -> str:
 def readable(text: str) -> str:
     """A text that can be shown and stored: what would steer a terminal, or is no character, as an escape.
 
-    >>> readable("a\\x1b[31mb\\udcff")
-    'a\\\\x1b[31mb\\\\udcff'
+    Examples:
+        >>> readable("a\\x1b[31mb\\udcff")
+        'a\\\\x1b[31mb\\\\udcff'
     """
     return "".join(each if _is_harmless(each) else _escaped(each) for each in text)
 

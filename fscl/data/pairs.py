@@ -29,8 +29,9 @@ def pool_from(
 ) -> ClassPool:
     """A pool for experiments from any dataset or iterable of pairs (image, label); classes in the order of their names.
 
-    >>> pool_from([(np.zeros((8, 8)), "b"), (np.ones((8, 8)), "a")], image_size=8)
-    <ClassPool 'pairs': 2 classes, 2 images of 1×8×8>
+    Examples:
+        >>> pool_from([(np.zeros((8, 8)), "b"), (np.ones((8, 8)), "a")], image_size=8)
+        <ClassPool 'pairs': 2 classes, 2 images of 1×8×8>
 
     Args:
         pairs: a Hugging Face dataset, a dataset with `__getitem__` and `__len__`, or an iterable. An image is a path, bytes,

@@ -59,11 +59,11 @@ class PhotoSet(DataSet):
 
     def fetch(self) -> Path:
         raise MisuseError(
-            f"{self.name!r} is not fetched by fscl: its terms are its owners'. docs/data.md says where it is."
+            f"{self.name!r} is not fetched by fscl: its terms are its owners'. docs/how-to/data.md says where it is."
         )
 
     def how_to_get(self) -> str:
-        return "docs/data.md says where to get it; then set FSCL_DATA to the folder that holds it"
+        return "docs/how-to/data.md says where to get it; then set FSCL_DATA to the folder that holds it"
 
     def locate(self, given: Path | None = None) -> Path | None:
         """Where the set is: `given`, or in it; else in a data folder. None if it is nowhere."""
@@ -101,7 +101,7 @@ class PhotoSet(DataSet):
         looked = ", ".join(str(folder) for folder in ([given] if given is not None else data_folders()))
         raise DataError(
             f"{self.title} was not found in {looked}. Put {self.layouts} there, or set FSCL_DATA to a folder that has "
-            "them; docs/data.md says where to get them."
+            "them; docs/how-to/data.md says where to get them."
         )
 
 
@@ -119,7 +119,7 @@ def refuse_pickle(path: Path, title: str) -> None:
     if path.name.lower().endswith(PICKLE_ENDINGS):
         raise DataError(
             f"{path} is refused: it is a pickle, and opening one executes the code in it. Use the images of {title} as "
-            "files; docs/data.md says which layouts are read."
+            "files; docs/how-to/data.md says which layouts are read."
         )
 
 

@@ -22,7 +22,16 @@ ClassChoice = Literal["all", "first_half", "second_half"]
 
 @dataclass(frozen=True, repr=False)
 class Examples:
-    """Images (n, channels, height, width) as uint8, and their labels (n,) as int64."""
+    """Images (n, channels, height, width) as uint8, and their labels (n,) as int64.
+
+    Examples:
+        >>> Examples(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]))
+        <Examples: 2 images of 1×8×8, 2 classes>
+
+    Attributes:
+        images: what is learned from, or asked.
+        labels: the class of each.
+    """
 
     images: Tensor
     labels: Tensor
@@ -42,6 +51,10 @@ class Examples:
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassPool:
     """Images grouped by class.
+
+    Examples:
+        >>> ClassPool("toy", torch.zeros(3, 1, 8, 8, dtype=torch.uint8), ("a", "b"), (2, 1)).of_class(1).shape
+        torch.Size([1, 1, 8, 8])
 
     Attributes:
         name: what to call it in messages.
@@ -150,7 +163,16 @@ class ClassPool:
 class Splits:
     """Three pools that share no class: to train the base on, to choose on, and to report on.
 
+    Examples:
+        >>> import fscl
+        >>> splits = fscl.load_glyphs()
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (840, 120, 240)
+
     Attributes:
+        train: classes that the base is trained on.
+        validation: classes that settings are chosen on.
+        test: classes that results are reported on.
         known: classes that training and test share on purpose, other images of each: a stream begins with them.
     """
 

@@ -33,7 +33,23 @@ Setting = Literal["new_class", "new_instance", "mixed"]
 
 
 class StreamSpec(BaseModel):
-    """What a stream looks like; which images it holds is left to the generator."""
+    """What a stream looks like; which images it holds is left to the generator.
+
+    Examples:
+        >>> StreamSpec(n_tasks=3, n_way=2).n_classes
+        6
+
+    Attributes:
+        n_tasks: tasks, one after another.
+        n_way: new classes of a task.
+        n_shot: examples of each class to learn from.
+        n_query: other examples of each class, to ask about.
+        setting: "new_class" brings new classes, "new_instance" ever new examples of the same, "mixed" both by turns.
+        class_change_interval: in "mixed", after how many tasks new classes come.
+        overwrite: in "mixed", whether new classes take the labels of old ones.
+        base_way: classes of a larger first task (a base session); 0 for none.
+        base_shot: examples of each of these to learn from.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -123,14 +139,40 @@ class TaskPlan(BaseModel):
 
 @dataclass(frozen=True)
 class Task:
-    """Support for the learner, query for the evaluator alone."""
+    """Support for the learner, query for the evaluator alone.
+
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> stream = sample_stream(pool, StreamSpec(n_tasks=1), fscl.generator(0, "my stream"))
+        >>> stream.task(pool, 0).support
+        <Examples: 25 images of 1×32×32, 5 classes>
+
+    Attributes:
+        support: examples to learn from.
+        query: examples to ask about.
+    """
 
     support: Examples
     query: Examples
 
 
 class Stream(BaseModel):
-    """Tasks by reference to one pool."""
+    """Tasks by reference to one pool.
+
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> stream = sample_stream(pool, StreamSpec(n_tasks=4), fscl.generator(0, "my stream"))
+        >>> len(stream), len(stream.tasks[0].classes)
+        (4, 5)
+
+    Attributes:
+        spec: what it looks like.
+        pool_name: the pool that it was drawn from.
+        pool_hash: of that pool's content; another pool is refused.
+        tasks: for each, its classes and the positions of its images.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -191,7 +233,20 @@ class Stream(BaseModel):
 
 
 def sample_stream(pool: ClassPool, spec: StreamSpec, generator: torch.Generator) -> Stream:
-    """Draw a stream of tasks from a pool. Same pool, spec and generator state: same stream."""
+    """Draw a stream of tasks from a pool. Same pool, spec and generator state: same stream.
+
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> twins = [sample_stream(pool, StreamSpec(n_tasks=2), fscl.generator(0, "my stream")) for _ in range(2)]
+        >>> twins[0].content_hash == twins[1].content_hash
+        True
+
+    Args:
+        pool: classes to draw from.
+        spec: how many tasks, classes and examples.
+        generator: as of `fscl.generator`.
+    """
     per_class = spec.n_query + max(spec.n_shot * min(spec.interval, spec.n_tasks), spec.base_shot)
     n_classes = spec.n_classes
     _require(pool, spec, n_classes, per_class)

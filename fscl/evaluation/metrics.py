@@ -17,12 +17,30 @@ FEWEST_TO_CLAIM = 3  # sequences
 
 
 def accuracy_curve(R: Matrix, sizes: Sequence[int] | None = None) -> NDArray[np.float64]:
-    """A_t for each t: mean accuracy over the classes learned so far, right after task t."""
+    """A_t for each t: mean accuracy over the classes learned so far, right after task t.
+
+    Examples:
+        >>> accuracy_curve(np.array([[0.9, np.nan], [0.6, 0.8]])).tolist()
+        [0.9, 0.7]
+
+    Args:
+        R: accuracy on task j (column) after task i (row), as fractions.
+        sizes: classes of each task, if tasks differ in that.
+    """
     return np.array([_mean(R[t, : t + 1], sizes) for t in range(len(R))])
 
 
 def final_accuracy(R: Matrix, sizes: Sequence[int] | None = None) -> float:
-    """A_T: accuracy over all classes after the last task."""
+    """A_T: accuracy over all classes after the last task.
+
+    Examples:
+        >>> final_accuracy(np.array([[0.9, np.nan], [0.6, 0.8]]))
+        0.7
+
+    Args:
+        R: accuracy on task j (column) after task i (row), as fractions.
+        sizes: classes of each task, if tasks differ in that.
+    """
     return _mean(R[-1], sizes)
 
 
@@ -47,6 +65,13 @@ def backward_transfer(R: Matrix) -> float:
 
     Divided by T - 1 as in that paper. In single-head evaluation this falls merely because there are more classes to confuse;
     the same function of a task-restricted matrix is free of that. NaN for a single task.
+
+    Examples:
+        >>> round(backward_transfer(np.array([[0.9, np.nan], [0.6, 0.8]])), 3)
+        -0.3
+
+    Args:
+        R: accuracy on task j (column) after task i (row), as fractions.
     """
     if len(R) < 2:
         return float("nan")
@@ -54,7 +79,15 @@ def backward_transfer(R: Matrix) -> float:
 
 
 def forgetting(R: Matrix) -> float:
-    """Mean over j < T of the best accuracy task j ever had before the end, minus its last (Chaudhry et al. 2018)."""
+    """Mean over j < T of the best accuracy task j ever had before the end, minus its last (Chaudhry et al. 2018).
+
+    Examples:
+        >>> round(forgetting(np.array([[0.9, np.nan], [0.6, 0.8]])), 3)
+        0.3
+
+    Args:
+        R: accuracy on task j (column) after task i (row), as fractions.
+    """
     if len(R) < 2:
         return float("nan")
     best = np.array([R[j:-1, j].max() for j in range(len(R) - 1)])

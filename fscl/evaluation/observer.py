@@ -39,7 +39,17 @@ class TrainingPoint(Finding):
 
 
 class Observer(ABC):
-    """Looks at one learner along one stream; `task` is the stream's first."""
+    """Looks at one learner along one stream.
+
+    Examples:
+        >>> class Counting(Observer):
+        ...     def look(self, n_tasks, learner):
+        ...         print(n_tasks, "tasks,", learner.n_classes, "classes")
+
+    Args:
+        settings: an instance of its own `Settings`.
+        task: the first of the stream.
+    """
 
     class Settings(BaseModel):
         """What is looked at, and when."""
@@ -80,8 +90,9 @@ class Observer(ABC):
 def observer_names() -> list[str]:
     """The observers of the package; none is imported.
 
-    >>> observer_names()
-    ['drift', 'fisher', 'penalties']
+    Examples:
+        >>> observer_names()
+        ['drift', 'fisher', 'penalties']
     """
     package = find_spec(HOME)
     folders = package.submodule_search_locations if package else None
@@ -91,8 +102,9 @@ def observer_names() -> list[str]:
 def find_observer(name: str) -> type[Observer]:
     """The class of an observer by name: one of the package, or `package.module:Class`.
 
-    >>> find_observer("drift").__name__
-    'DriftObserver'
+    Examples:
+        >>> find_observer("drift").__name__
+        'DriftObserver'
     """
     if not is_reference(name) and name not in observer_names():
         raise unknown_name("observer", name, observer_names())

@@ -47,8 +47,14 @@ PROBE_SETTINGS = Consolidation.Settings(
 class ProbeSpec(BaseModel):
     """What is asked, and after which tasks.
 
+    Examples:
+        >>> ProbeSpec(after=(0, 10), n_way=20, n_shot=1).n_episodes
+        100
+
     Attributes:
         after: numbers of tasks learned at which to probe; 0 is the base itself.
+        n_episodes: problems, the same at every moment and for every method.
+        n_way, n_shot, n_query: classes of a problem, and examples of each to learn from and to ask about.
         n_classes: classes that problems are drawn from, on either side.
         learn: how a problem is learned; see above.
         inner_steps, inner_rate: of "inner_loop".
@@ -206,6 +212,18 @@ def make_probe(pool: ClassPool, spec: ProbeSpec, *, seed: int, without: Collecti
     """Draw the classes, images and problems of a probe from a pool, leaving out classes by name.
 
     Where the pool has fewer than `n_classes` that can be used, all of them are.
+
+    Examples:
+        >>> import fscl
+        >>> probe = make_probe(fscl.load_glyphs().test, ProbeSpec(after=(0, 2)), seed=0)
+        >>> probe.spec.after
+        (0, 2)
+
+    Args:
+        pool: classes that the problems are of.
+        spec: what is asked, and when.
+        seed: the same seed gives the same problems.
+        without: names of classes that no problem may have, such as those of the stream.
     """
     per_class = spec.n_shot + spec.n_query
     left = [index for index, name in enumerate(pool.class_names) if name not in set(without)]

@@ -99,7 +99,19 @@ def evaluate_stream(
 
     A base that has seen the data before gives a `SeenBefore` warning.
 
+    Examples:
+        >>> import fscl
+        >>> pool = fscl.load_glyphs().test
+        >>> stream = fscl.sample_stream(pool, fscl.StreamSpec(n_tasks=2), fscl.generator(0, "my stream"))
+        >>> learner = fscl.make_learner("prototypes", fscl.load_base("glyphs-protonet-conv4"))
+        >>> result = evaluate_stream(learner, stream, pool)
+        >>> result.top1.shape, bool(fscl.final_accuracy(result.top1) > 0.9)
+        ((2, 2), True)
+
     Args:
+        learner: has learned nothing yet, or as much as `begun` says.
+        stream: what it learns.
+        pool: where the stream was drawn from.
         probes: by name, what to probe the learner with along the way; see probe.py.
         prediction: whether test images are answered each alone, or together (asking.py).
         begun: what was measured by a learner that is at the same point as this one (course.py); the rest follows.

@@ -84,8 +84,9 @@ def _tail(distance: float, difference: Interval) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Corrected for being asked together: the smallest times how many there are, the next times one fewer, and so on.
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    Examples:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
     """
     corrected, largest = [1.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):

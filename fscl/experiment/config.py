@@ -63,7 +63,14 @@ class _Section(BaseModel):
 
 
 class NetworkConfig(_Section):
-    """The shape of the network; channels and image size come from the data."""
+    """The shape of the network; channels and image size come from the data.
+
+    Attributes:
+        backbone: the architecture.
+        width: filters of its first block.
+        norm: how it normalises; BatchNorm predicts with frozen statistics.
+        scaling: of pixels: to 0 … 1, or by ImageNet's mean and deviation.
+    """
 
     backbone: BackboneName = "conv4"
     width: int = Field(default=64, ge=1, le=1024)
@@ -82,6 +89,8 @@ class BaseConfig(_Section):
     Training begins at random, or (`start`) from the backbone of a shipped base or a file.
 
     Attributes:
+        use: a base from `fscl bases`, or a .safetensors file; without it one is trained.
+        start: a base whose backbone training begins from; without it at random.
         tail: how many of the first stages of a pretrained base are frozen; methods move the rest. Without it, nothing of
             such a base moves.
     """
@@ -116,6 +125,9 @@ class RunConfig(_Section):
 
     Attributes:
         methods: names from `fscl methods`; "tsc@k=20" is tsc under a name of its own, for settings of its own.
+        reference: the method that tables take differences to.
+        n_sequences: how many streams, each of other classes.
+        split: "test" to report; "validation" to choose settings.
         preset: "paper" takes every step; in "quick" the embedding stands still for the rest of a task once its cross-entropy
             is below 0.05, and the head learns on.
         prediction: "inductive" answers every test image alone. Where a published method does not, "transductive-mixed" and
@@ -145,6 +157,8 @@ class Config(_Section):
     """One experiment.
 
     Attributes:
+        name: of the run directory.
+        seed: of every random number.
         data: what the streams are drawn from.
         base_data: what the base is trained and chosen on, and probed on as *base*, if that is another set.
         probe: fresh problems along the stream (evaluation/probe.py); the one that figures show.

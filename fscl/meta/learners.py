@@ -21,8 +21,9 @@ KIND = "base learner"
 def base_learners() -> dict[str, type[BaseLearner]]:
     """Every base learner of this package and of installed ones, by name.
 
-    >>> [name for name in base_learners() if name.startswith("maml")]
-    ['maml', 'maml++']
+    Examples:
+        >>> [name for name in base_learners() if name.startswith("maml")]
+        ['maml', 'maml++']
     """
     found = dict(_own_learners())
     for name, point in entry_points_of(GROUP).items():
@@ -44,8 +45,9 @@ def base_learners() -> dict[str, type[BaseLearner]]:
 def find_learner(name: str) -> type[BaseLearner]:
     """The base learner of this name or reference.
 
-    >>> find_learner("protonet").__name__, find_learner("fscl.meta.protonet:ProtoNet").__name__
-    ('ProtoNet', 'ProtoNet')
+    Examples:
+        >>> find_learner("protonet").__name__, find_learner("fscl.meta.protonet:ProtoNet").__name__
+        ('ProtoNet', 'ProtoNet')
     """
     if is_reference(name):
         return _checked(load_object(name, what=KIND), name)

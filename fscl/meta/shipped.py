@@ -15,12 +15,25 @@ _WEIGHTS = Path(__file__).parent / "weights"
 
 
 def shipped_bases() -> dict[str, Path]:
-    """The bases that come with the package, by name."""
+    """The bases that come with the package, by name.
+
+    Examples:
+        >>> "glyphs-protonet-conv4" in shipped_bases()
+        True
+    """
     return {path.stem: path for path in sorted(_WEIGHTS.glob("*.safetensors"))}
 
 
 def load_base(name_or_path: str | Path) -> Network:
-    """A base: one that comes with the package, by name; a file written by `fscl train`; or a pretrained one (sources.py)."""
+    """A base: one that comes with the package, by name; a file written by `fscl train`; or a pretrained one (sources.py).
+
+    Examples:
+        >>> load_base("glyphs-protonet-conv4").n_features
+        128
+
+    Args:
+        name_or_path: a name from `fscl bases`, the path of a .safetensors file, or a name such as "efficientnet_lite0".
+    """
     return load_base_with_details(name_or_path)[0]
 
 

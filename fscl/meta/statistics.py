@@ -29,10 +29,11 @@ def base_statistics(
     means found spread, less what so many images of a class would make them spread anyway. `root_within` is `within` of
     the square roots of features, with the sign kept.
 
-    >>> import fscl
-    >>> from fscl.testing import noise_pool, small_base
-    >>> sorted(base_statistics(small_base(), noise_pool()))
-    ['between', 'class_means', 'mean', 'root_within', 'within']
+    Examples:
+        >>> import fscl
+        >>> from fscl.testing import noise_pool, small_base
+        >>> sorted(base_statistics(small_base(), noise_pool()))
+        ['between', 'class_means', 'mean', 'root_within', 'within']
     """
     return statistics_of(*class_features(network, pool, progress))
 

@@ -20,11 +20,12 @@ def anchor_log_shares(features: Tensor, anchors: Tensor, temperature: float) -> 
 def discriminant_divergence(features: Tensor, old: Tensor, anchors: Tensor, temperature: float) -> Tensor:
     """Mean over images of KL(p(· | old feature) ‖ p(· | feature)); 0 for one anchor, or where nothing moved.
 
-    >>> import torch
-    >>> old = torch.tensor([[1.0, 2.0]])
-    >>> anchors = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    >>> float(discriminant_divergence(old + torch.tensor([0.0, 5.0]), old, anchors, 1.0))  # at right angles: free
-    0.0
+    Examples:
+        >>> import torch
+        >>> old = torch.tensor([[1.0, 2.0]])
+        >>> anchors = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+        >>> float(discriminant_divergence(old + torch.tensor([0.0, 5.0]), old, anchors, 1.0))  # at right angles: free
+        0.0
 
     Args:
         features: as they are now, (n, n_features).

@@ -32,6 +32,12 @@ PREDICT_BATCH = 250  # images; keeps the buffers of a prediction small enough to
 class Network(ABC):
     """Maps images to features.
 
+    Examples:
+        >>> import fscl
+        >>> network = fscl.load_base("glyphs-protonet-conv4")
+        >>> network.embed(fscl.load_glyphs().test.of_class(0)).shape
+        torch.Size([20, 128])
+
     Attributes:
         spec: the shape, for the record.
         params: the weights that a learner may move (θ^e in the TSC paper); none if the network is frozen.

@@ -12,8 +12,9 @@ from torch import Tensor
 def online_pass(features: Tensor, labels: Tensor, rate: Tensor | float, start: Tensor) -> Tensor:
     """The error (n, n_rows) of each example at its turn, in one pass over all of them in their order.
 
-    >>> online_pass(torch.ones(1, 2), torch.tensor([0]), 0.1, torch.zeros(1, 2)).tolist()
-    [[-0.5, 0.5]]
+    Examples:
+        >>> online_pass(torch.ones(1, 2), torch.tensor([0]), 0.1, torch.zeros(1, 2)).tolist()
+        [[-0.5, 0.5]]
 
     Args:
         features: (n, n_features).

@@ -272,7 +272,7 @@ class PretrainedNetwork(Network):
         if self.spec.module is None:
             raise MisuseError(
                 "a base of your own module cannot be saved or used in `fscl run`: nobody else can build it again. Use "
-                "it in your own process, or take one by name (docs/pretrained.md)."
+                "it in your own process, or take one by name (docs/how-to/pretrained.md)."
             )
         tensors = {name: tensor.clone() for name, tensor in self.tensors().items()}  # some modules use one tensor twice
         about = {"kind": KIND, "spec": self.spec.model_dump(mode="json"), "about": dict(details or {})}
@@ -298,9 +298,17 @@ def pretrained_base(
 ) -> PretrainedNetwork:
     """A base that every learner takes, out of a module that maps (n, channels, size, size) to features of each image.
 
+    Examples:
+        >>> network = pretrained_base(torch.nn.Flatten(), image_size=8, channels=1)
+        >>> network.embed(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape
+        torch.Size([2, 64])
+
     Args:
-        image_size, channels: what the module was made for; images of other sizes are resized to it.
-        mean, std: what it wants taken off and divided by, of pixels in [0, 1]; one number, or one a channel.
+        module: maps images to vectors.
+        image_size: what the module was made for, in pixels; images of other sizes are resized to it.
+        channels: likewise: 1 for grey, 3 for colour.
+        mean: what it wants taken off, of pixels in [0, 1]; one number, or one a channel.
+        std: what it wants them divided by, likewise.
         trainable: let learners that move their embedding move the module's weights. Takes memory and time for all of them.
         seen: "imagenet" if the weights were trained on it, so that figures on parts of ImageNet carry a warning.
         stages: names of submodules, such as "stem" and "blocks.0", that run one after another are the module (and then the

@@ -83,8 +83,9 @@ def prior_by_moments(variances: Tensor) -> Prior:
 
     InverseGamma(α, β) has the mean β / (α − 1), and the variance mean² / (α − 2). All of them zero, or none: α = 3, β = 2.
 
-    >>> prior_by_moments(torch.tensor([1.0, 3.0]))
-    Prior(alpha=6.0, beta=10.0)
+    Examples:
+        >>> prior_by_moments(torch.tensor([1.0, 3.0]))
+        Prior(alpha=6.0, beta=10.0)
     """
     doubles = variances.detach().cpu().double().flatten()
     size = float(doubles.mean()) if len(doubles) else 0.0

@@ -23,7 +23,7 @@ from tests.conftest import ROOT
 pytest.importorskip("onnxruntime", reason="needs fscl[export]")
 SCRIPT = ROOT / "examples" / "run_exported.py"
 EXIF_ORIENTATION = 0x0112
-PAGE = (ROOT / "docs" / "export.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "export.md").read_text()
 
 
 def base_of(channels: int) -> Network:

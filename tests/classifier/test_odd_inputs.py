@@ -168,7 +168,7 @@ def test_tensors_of_every_kind_are_learned_alike():
 
 
 def test_a_picture_asked_alone_is_answered_as_in_a_batch_to_the_promised_tolerance():
-    """docs/teach-your-own.md promises 1e-5."""
+    """docs/how-to/teach-your-own.md promises 1e-5."""
     model = classifier("tsc").fit(X, Y)
     together = model.predict_proba(X)
     alone = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(len(X))])

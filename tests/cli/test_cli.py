@@ -64,7 +64,7 @@ def test_bases_lists_what_comes_with_the_package():
         (["run", "glyphs-quick", "base.use=nothing"], "no base named 'nothing'"),
         (["data", "info", "omniglott"], "Did you mean 'omniglot'?"),
         (["data", "fetch", "glyphs"], "needs no fetching"),
-        (["data", "fetch", "cub"], "docs/data.md says where it is"),
+        (["data", "fetch", "cub"], "docs/how-to/data.md says where it is"),
     ],
 )
 def test_misuse_is_one_sentence_and_exit_code_two(arguments: list[str], sentence: str):
@@ -127,7 +127,7 @@ def test_data_list_and_info_say_what_there_is(tmp_path: Path, monkeypatch: pytes
     places = dict(zip([line.split()[0] for line in listed[::2]], [line.strip() for line in listed[1::2]], strict=True))
     assert places["glyphs"] == "made on the spot"
     assert places["cub"] == str(tmp_path / "CUB_200_2011")
-    assert places["mini-imagenet"].startswith("not here; docs/data.md says where to get it")
+    assert places["mini-imagenet"].startswith("not here; docs/how-to/data.md says where to get it")
     lines = fscl("data", "info", "glyphs").stdout.splitlines()
     assert [line.split()[1] for line in lines[1:]] == ["840", "120", "240"]
     assert (

@@ -11,7 +11,7 @@ from tests.children import run_child
 from tests.conftest import ROOT
 from tests.plugging import installed
 
-SECTION = (ROOT / "docs" / "data.md").read_text().split("## Adding a data set")[1].split("\n## ")[0]
+SECTION = (ROOT / "docs" / "how-to" / "data.md").read_text().split("## Adding a data set")[1].split("\n## ")[0]
 
 
 def blocks(language: str) -> list[str]:

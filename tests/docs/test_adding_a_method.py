@@ -13,7 +13,7 @@ from tests.children import FSCL, run_child
 from tests.conftest import ROOT
 from tests.plugging import installed
 
-PAGE = (ROOT / "docs" / "adding-a-method.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "adding-a-method.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -17,7 +17,7 @@ from fscl.cli import main
 from fscl.nets.efficientnet_lite import find_weights
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "photographs.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "photographs.md").read_text()
 NEW, RETEACH = "fscl new birds", "fscl reteach birds birds-lite1 --base efficientnet_lite1"
 SMALL = {NEW: f"{NEW} --base efficientnet_lite0@64", RETEACH: f"{RETEACH}@64"}
 
@@ -85,6 +85,24 @@ def test_every_command_of_the_page_runs_in_order(
     assert printed["fscl reteach birds birds-ridge --method ridge"].endswith("birds-ridge\n")
     assert "jay" not in printed["fscl info birds"].partition("history:")[0]
     assert (folders / "birds.onnx").exists()
+
+
+def test_every_command_of_the_tutorial_runs_in_order(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    page = (ROOT / "docs" / "tutorials" / "photographs.md").read_text("utf-8")
+    printed = {}
+    for command in "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(SMALL.get(command, command)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert not ended.value.code, (command, err)
+        printed[command] = out
+    assert "new: robin (5), wren (5)" in printed["fscl learn birds photos"]
+    assert len(printed["fscl predict birds asked --top 3"].splitlines()) == 3
+    assert "undone: " in printed["fscl undo birds"]
+    assert "magpie" in printed["fscl info birds"]
 
 
 def test_the_snippet_of_the_page_runs(folders: Path, capsys: pytest.CaptureFixture[str]):

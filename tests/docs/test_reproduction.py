@@ -1,4 +1,4 @@
-"""The reproduction page says what the summaries say, and a verdict follows from the figures."""
+"""The pages of runs say what the summaries say, and a verdict follows from the figures."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,13 @@ from typing import Any
 
 import pytest
 
-from docs.tools.reproduction import (
-    BEGIN,
-    END,
-    PaperTable,
-    probe_table,
-    replace_tables,
-    reproduction_tables,
-    table_of,
-    verdict,
-)
+from docs.tools.reproduction import PaperTable, probe_table, table_of, verdict
+from docs.tools.runs import picture, run_pages, summaries
 from fscl.errors import StorageError
 from fscl.experiment.config import load_config
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
 from fscl.report.summary import Figure, MethodSummary, Summary, read_summary, summarise_run, write_summary
-from tests.conftest import ROOT
 from tests.report.runs import FAIR, GOOD, Rows, about, append, make_run
 
 PAPER = {"joint": (96.0, 95.0), "tsc": (97.0, 96.5), "fsw": (97.0, 96.5), "replay": (94.0, 92.0)}
@@ -121,21 +112,18 @@ def test_a_run_that_no_command_makes_again_has_no_summary(tmp_path: Path):
         summarise_run(record.folder)
 
 
-def test_the_page_is_made_from_the_committed_summaries():
-    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
-    assert replace_tables(page, reproduction_tables(ROOT / "docs" / "results")) == page
-
-
-def test_a_page_without_marks_is_refused():
-    assert replace_tables(f"a\n{BEGIN}\nold\n{END}\nb", "new") == f"a\n{BEGIN}\n\nnew\n{END}\nb"
-    with pytest.raises(StorageError, match="between which the tables go"):
-        replace_tables("no marks", "new")
-
-
-def test_a_summary_that_the_page_has_no_place_for_is_refused(tmp_path: Path):
-    write_summary(run_of_glyphs(tmp_path / "run", {"joint": FAIR}).folder, tmp_path / "x.json")
-    with pytest.raises(StorageError, match="a summary of glyphs-quick, for which the page has no place"):
-        reproduction_tables(tmp_path)
+def test_every_committed_summary_has_a_page_with_its_command_its_figures_and_a_picture():
+    pages, pictures = run_pages()
+    assert set(pages) == {f"benchmarks/runs/{name}.md" for name in (*summaries(), "index")}
+    for name, summary in summaries().items():
+        page = pages[f"benchmarks/runs/{name}.md"]
+        assert f"`{summary.command}`" in page
+        for method in summary.methods:
+            assert all(figure.show() in page for figure in method.accuracy.values()), method.method
+    assert set(pictures) == {f"benchmarks/runs/{name}.svg" for name in summaries()}
+    drawn = picture(summaries()["omniglot-agreement-quick"]).decode()
+    assert drawn.startswith("<?xml")
+    assert all(f">{name}<" in drawn for name in ("joint", "replay", "stc", "fsw"))
 
 
 def test_what_is_no_summary_is_refused(tmp_path: Path):

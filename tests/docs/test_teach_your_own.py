@@ -13,7 +13,7 @@ from fscl.cli import main
 from fscl.data.sets.glyphs import load_glyphs
 from tests.conftest import ROOT, real_path
 
-PAGE = (ROOT / "docs" / "teach-your-own.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "teach-your-own.md").read_text()
 
 
 @pytest.fixture

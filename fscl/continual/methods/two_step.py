@@ -22,7 +22,7 @@ METHODS = (
         "tsc",
         Consolidation,
         "Two-step consolidation: slow and fast weights, tags that gate how far the embedding moves, replay.",
-        TSC_PAPER + "; its three ideas with a leave-one-out prototype loss (docs/reproduction.md)",
+        TSC_PAPER + "; its three ideas with a leave-one-out prototype loss (docs/benchmarks/reproduction.md)",
         {
             "slow_rate": 0.3,
             "embedding_steps": 100,

@@ -77,6 +77,11 @@ def load_cub(
 ) -> Splits:
     """Load CUB-200-2011 in colour, and split its classes.
 
+    Examples:
+        >>> load_cub(path=Path("/nowhere"))
+        Traceback (most recent call last):
+        fscl.errors.DataError: ...
+
     Args:
         split: `fscl`, `fscl-not-imagenet` or `few-shot`; see the module.
         image_size: side to which the photographs are resized, in pixels.

@@ -63,6 +63,10 @@ def load_glyphs(*, image_size: int = 32, seed: int = 0, progress: Progress | Non
 
     The first call makes them (a few seconds) and keeps them in the cache folder; later calls read them from there.
 
+    Examples:
+        >>> load_glyphs().test.image_shape
+        (1, 32, 32)
+
     Args:
         image_size: side of the square images, in pixels.
         seed: another seed gives other alphabets.

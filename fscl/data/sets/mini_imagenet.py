@@ -59,6 +59,11 @@ def load_mini_imagenet(
 ) -> Splits:
     """Load miniImageNet in colour, with the 64/16/20 classes of Ravi and Larochelle.
 
+    Examples:
+        >>> load_mini_imagenet(path=Path("/nowhere"))
+        Traceback (most recent call last):
+        fscl.errors.DataError: ...
+
     Args:
         image_size: side to which the images are resized, in pixels.
         path: the folder or archive, or a folder that holds it; else it is looked for in `FSCL_DATA` and the user's cache.

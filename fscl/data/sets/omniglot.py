@@ -94,6 +94,11 @@ def load_omniglot(
 ) -> Splits:
     """Load Omniglot, ink = 255 on 0, and split its characters.
 
+    Examples:
+        >>> splits = load_omniglot()  # `fscl data fetch omniglot` gets it
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (847, 116, 660)
+
     Args:
         split: `paper`, `official` or `vinyals`; see the module.
         image_size: side to which the drawings are resized, in pixels.

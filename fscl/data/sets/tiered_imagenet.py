@@ -69,6 +69,11 @@ def load_tiered_imagenet(
 ) -> Splits:
     """Load tieredImageNet in colour, with its 351/97/160 classes.
 
+    Examples:
+        >>> load_tiered_imagenet(path=Path("/nowhere"))
+        Traceback (most recent call last):
+        fscl.errors.DataError: ...
+
     Args:
         image_size: side to which the images are resized, in pixels.
         images_per_class: at most as many are taken, the first by name.

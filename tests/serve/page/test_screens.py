@@ -1,4 +1,4 @@
-"""Walks through docs/tutorial-camera.md and takes its pictures. FSCL_SCREENS=docs/images keeps them."""
+"""Walks through docs/tutorials/camera.md and takes its pictures. FSCL_SCREENS=docs/images keeps them."""
 
 import os
 import time
