@@ -105,7 +105,7 @@ class RunRecord:
             self.refuse_strays()
             write_json(self.about_path, "run", about)
             return
-        changed = _first_difference(read_json(self.about_path, "run"), about)
+        changed = first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
             key, old, new = changed
             if key == f"versions.{CPU}":
@@ -286,7 +286,7 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     if cell.sequence >= len(streams):
         return None
     # what these decide for the cell is in the settings of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "settings", *WATCHING)
+    apart = ("name", "run", "stream", "base", "settings", "chosen_by", *WATCHING)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,
@@ -298,7 +298,8 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     }
 
 
-def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The key in which two descriptions differ, and both values; versions that change no result aside."""
     old, new = dict(_flat("", before)), dict(_flat("", now))
     # first what both have: a name that changed says more than the keys that came with it
     for key in sorted(old.keys() | new.keys(), key=lambda key: (key not in old or key not in new, key)):

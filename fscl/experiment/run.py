@@ -14,7 +14,7 @@ from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
-from fscl.errors import FsclError, Interrupted, RunError
+from fscl.errors import CellsFailed, FsclError, Interrupted
 from fscl.experiment.base import (
     check_base_side,
     describe_base,
@@ -31,6 +31,7 @@ from fscl.experiment.plan import Cell, Finished, Order, Tick, plan_cells, sample
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import RunRecord
+from fscl.experiment.search.spec import refuse_search
 from fscl.experiment.versions import versions
 from fscl.experiment.watch import observe_meta_training
 from fscl.nets.network import Network
@@ -58,6 +59,7 @@ def run_experiment(
         reuse: other run directories; cells finished there that would come out the same here are copied.
     """
     configure_process()
+    refuse_search(config.search, config.name)
     find_device(config.device)  # one that is not here is refused before anything is written
     chosen = find_executor(executor)
     n_workers = chosen.workers_for(config, workers)
@@ -161,9 +163,10 @@ def _execute(
             n_done = len(record.cells())
             raise Interrupted(f"stopped; {n_done} finished cells are kept, and the same command continues.") from error
     if failures:
-        raise RunError(
+        raise CellsFailed(
             f"{len(failures)} of {len(cells)} cells failed; {len(record.cells())} finished ones are kept. The first said: "
-            f"{failures[0]}"
+            f"{failures[0]}",
+            failures,
         )
 
 
