@@ -1,6 +1,6 @@
 """What a run computes, as values: its cells, what each of them is computed from, and what it leaves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class Order:
         base_data_hash: that of the training classes of the base, where they are of another data set.
         versions: what makes the results, the level of the processor (`cpu`) among it.
         save_every: after how many seconds at the soonest a cell tells what it could go on from, if it were killed.
+        compute: for work of another kind that executors shall do: the function of a module that is called with the order,
+            a cell, what to call after each part, and what to go on from. Without it, a cell is learned and evaluated.
     """
 
     config: Config
@@ -42,6 +44,7 @@ class Order:
     base_data_hash: str | None
     versions: Mapping[str, str]
     save_every: float = 60.0
+    compute: "Compute | None" = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,10 @@ class Finished:
     result: Mapping[str, Any]
     cost: Mapping[str, Any]
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+Compute = Callable[[Order, Cell, Callable[[Tick], None], bytes | None], Finished]
+"""What gives a finished cell: the same in any process."""
 
 
 def plan_cells(config: Config) -> list[Cell]:

@@ -47,7 +47,7 @@ def run_experiment(
     folder: Path,
     *,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str | Executor = "local",
     reporter: Reporter | None = None,
     reuse: Sequence[Path] = (),
 ) -> RunRecord:
@@ -55,13 +55,14 @@ def run_experiment(
 
     Args:
         workers: how many cells are computed at a time; without it, the executor decides.
-        executor: where they are computed: "local" (processes of this machine) or "in-process".
+        executor: where they are computed, by name ("local": processes of this machine; "in-process"), or what
+            `find_executor` has made.
         reuse: other run directories; cells finished there that would come out the same here are copied.
     """
     configure_process()
     refuse_search(config.search, config.name)
     find_device(config.device)  # one that is not here is refused before anything is written
-    chosen = find_executor(executor)
+    chosen = find_executor(executor) if isinstance(executor, str) else executor
     n_workers = chosen.workers_for(config, workers)
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
@@ -153,7 +154,9 @@ def _execute(
             progress.update(cell, tick)
 
         try:
-            with closing(executor.compute(order, cells, workers, task_done, record.unfinished)) as outcomes:
+            with closing(
+                executor.compute(order, cells, workers, task_done, record.unfinished, reporter.warn)
+            ) as outcomes:
                 for cell, outcome in outcomes:
                     if isinstance(outcome, Finished):
                         record.append(cell, outcome)

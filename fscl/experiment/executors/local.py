@@ -18,7 +18,7 @@ from typing import Any
 
 from fscl.errors import FsclError, RunError
 from fscl.experiment.config import Config
-from fscl.experiment.executors.executor import Begun, OnTick, Outcome, attempt
+from fscl.experiment.executors.executor import Begun, OnTick, Outcome, Tell, attempt
 from fscl.experiment.plan import Cell, Order
 from fscl.process import configure_process
 
@@ -36,7 +36,7 @@ class LocalProcesses:
         return workers or (usable_cores() if config.device == "cpu" else 1)
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun, tell: Tell
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, as they finish."""
         queue = _Queue(cells)
