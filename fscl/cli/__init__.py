@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.cli import ask, model, serve
+from fscl.cli import ask, model, serve, studies
 from fscl.cli.opening import terminated_like_ctrl_c
 from fscl.cli.placing import Address, ExecutorName, SendData, chosen_executor
 from fscl.errors import FsclError, MisuseError, OtherRun
@@ -222,7 +222,7 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo(f"  {key} = {value}")
 
 
-for _name, _command in {**model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
+for _name, _command in {**studies.COMMANDS, **model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
     app.command(_name)(_command)
 
 
