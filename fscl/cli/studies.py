@@ -1,5 +1,6 @@
 """Commands for more than one run: searches, studies, and what trackers get of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -92,4 +93,4 @@ def track(
     typer.echo(tracked.place)
 
 
-COMMANDS = {"search": search, "study": study, "track": track}
+COMMANDS: dict[str, Callable[..., None]] = {"search": search, "study": study, "track": track}
