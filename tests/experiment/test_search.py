@@ -160,6 +160,7 @@ def test_a_search_cannot_be_pointed_at_test_classes(tmp_path: Path):
         ({"slow_rate": {"low": 0.0, "high": 2.0}}, "search.space.slow_rate: input should be less than or equal to 1"),
         ({"run.split": {"values": ["validation", "test"]}}, "search.space.run: no such key."),
         ({"slow_rate": {"low": 1.0, "high": 0.5}}, "needs values, or low and high, of which high is the larger"),
+        ({"slow_rate": {"values": [0.5, 1.0], "low": 0.1}}, "values names every value, so low, high, log and step"),
         ({"slow_rate": {"values": [0.5]}}, "values needs at least two, each once"),
         ({"slow_rate": {"low": 0.0, "high": 1.0, "log": True}}, "log needs a low above 0, and no step"),
         ({}, "at least 1"),

@@ -31,7 +31,7 @@ class Dimension(_Section):
     @model_validator(mode="after")
     def _one_or_the_other(self) -> "Dimension":
         if self.values is not None:
-            if self.model_fields_set != {"values"}:
+            if self.log or any(other is not None for other in (self.low, self.high, self.step)):
                 raise ValueError("values names every value, so low, high, log and step have no effect; remove them")
             if len({repr(value) for value in self.values}) < max(len(self.values), 2):
                 raise ValueError("values needs at least two, each once")
