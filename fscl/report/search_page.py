@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from fscl.evaluation.metrics import Interval, mean_interval, paired_difference
 from fscl.experiment.search.record import SearchRecord, Trial, Trials
@@ -108,6 +109,9 @@ def _slice(axes: Axes, path: str, dimension: Dimension, compared: Sequence[tuple
         x = np.array([float(value) for value in values])
         if dimension.log:
             axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_locator(LogLocator(numticks=4) if x.max() > 20 * x.min() else MaxNLocator(3))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         x = np.array([float(_index(dimension.values, value)) for value in values])
         axes.set_xticks(range(len(dimension.values)), [_text(value) for value in dimension.values])

@@ -6,7 +6,7 @@ from typing import Any
 
 from fscl.evaluation.verdicts import LEVEL_MARGIN
 from fscl.experiment.study.driver import StudyRecord
-from fscl.experiment.study.spec import Study
+from fscl.experiment.study.spec import Study, StudyRun
 from fscl.meta.shipped import load_base_with_details
 from fscl.report.commands import shown_path
 from fscl.report.compare import Comparison, Difference, against_run, of_run, p_text
@@ -35,7 +35,7 @@ def write_index(study: Study, record: StudyRecord, file: str) -> Path:
         name=study.name,
         n_unfinished=len(study.runs) - len(finished),
         sentence=_sentence(study, groups),
-        runs=[_run_row(record, run.name, run.config.data.name, found[run.name], groups) for run in study.runs],
+        runs=[_run_row(record, run, found[run.name], groups) for run in study.runs],
         finished=list(begun),
         accuracy=_accuracy_rows(begun),
         preliminary=PRELIMINARY_BELOW if any(results.preliminary for results in begun.values()) else None,
@@ -109,16 +109,15 @@ def _accuracy_rows(begun: dict[str, Results]) -> list[dict[str, Any]]:
     return rows
 
 
-def _run_row(
-    record: StudyRecord, name: str, data: str, results: Results | None, groups: list[list[str]]
-) -> dict[str, Any]:
+def _run_row(record: StudyRecord, run: StudyRun, results: Results | None, groups: list[list[str]]) -> dict[str, Any]:
+    name, data = run.name, run.config.data.name
     has_report = (record.run(name).folder / "report.html").exists()
     letter = next((_letter(place) for place, group in enumerate(groups) if name in group), MISSING)
     return {
         "name": name,
         "link": f"runs/{name}/report.html" if has_report else None,
         "data": data if results is None else f"{data}: {describe_run(results)}",
-        "base": MISSING if results is None else results.about["base"]["summary"],
+        "base": shown_path(run.config.base.use or "trained for this run"),
         "n_sequences": MISSING if results is None else results.n_sequences,
         "cells": "not begun" if results is None else f"{results.n_done} of {results.n_cells}",
         "group": letter,
