@@ -16,7 +16,7 @@ from typing import Any
 
 from fscl.data.catalogue import DataSpec, load_splits
 from fscl.data.pool import Splits
-from fscl.errors import Divergence, RunError, StorageError
+from fscl.errors import Divergence, Interrupted, RunError, StorageError
 from fscl.experiment.base import train_and_test
 from fscl.experiment.cell import refuse_other_data, refuse_other_versions
 from fscl.experiment.config import Config
@@ -109,7 +109,11 @@ def train(order: Order, cell: Cell, on_part: Callable[[Tick], None], begun: byte
         if begun is not None and _is_whole(begun):
             write_bytes(folder / CHECKPOINT, begun)
         watch = _Watch(folder / CHECKPOINT, order.save_every, training.config.base.train.steps, on_part)
-        _train_here(training, folder, watch) if training.processes == 1 else _train_in_team(training, folder, watch)
+        try:
+            _train_here(training, folder, watch) if training.processes == 1 else _train_in_team(training, folder, watch)
+        except Interrupted:
+            watch.look(at_once=True)  # what it saved as it stopped
+            raise
         content, about = _named_start(training, (folder / NETWORK).read_bytes(), folder)
     result = {key: about[key] for key in ("summary", "best_step", "validation_accuracy", "test")}
     return Finished(result, {"seconds": time.monotonic() - began}, {NETWORK: content})
@@ -183,10 +187,10 @@ class _Watch:
         self._told = -1
         self._accuracy = 0.0
 
-    def look(self, step: int | None = None) -> None:
+    def look(self, step: int | None = None, *, at_once: bool = False) -> None:
         """See whether there is a new checkpoint; `step`: how many are done, where that is known."""
-        begun = None
-        if self._path.exists() and self._is_new() and time.monotonic() - self._sent >= self._every:
+        begun, is_due = None, at_once or time.monotonic() - self._sent >= self._every
+        if is_due and self._path.exists() and self._is_new():
             begun = self._path.read_bytes()
             _, details = tensors_from_bytes(self._path, "meta-training checkpoint", begun)
             step = max(step or 0, int(details["step"]))

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from fscl.evaluation.metrics import Interval, mean_interval, paired_difference
 from fscl.experiment.search.record import SearchRecord, Trial, Trials
 from fscl.experiment.search.spec import Dimension, SearchSpec
-from fscl.report.commands import shown_path
+from fscl.report.commands import shown_path, toml_listing
 from fscl.report.figures.style import COLOURS, WIDTH, dress_axes, figure_style
 from fscl.report.figures.svg import to_svg
 from fscl.report.figures.tips import tip_points
@@ -56,7 +57,9 @@ def write_search_page(record: SearchRecord) -> Path:
         figure=Markup(slices_svg(search, trials)) if _compared(trials, search.first) else None,
         paths=list(search.space),
         rows=[_row(trial, search) for trial in trials.trials],
-        listing=record.winner_path.read_text("utf-8") if trials.winner is not None else None,
+        listing=toml_listing(tomllib.loads(record.winner_path.read_text("utf-8")))
+        if trials.winner is not None
+        else None,
         command=shlex.join(["fscl", "search", name, "--out", shown_path(str(record.folder))]),
     )
     write_bytes(page, text.encode())

@@ -39,7 +39,9 @@ def test_every_configuration_that_chose_something_exists_and_is_on_validation_cl
 
 
 def test_the_winner_on_the_page_is_that_of_the_committed_trials():
-    trials = Trials.model_validate(read_json(ROOT / "docs" / "results" / "omniglot-search-replay.json", "trials"))
+    trials = Trials.model_validate(
+        read_json(ROOT / "docs" / "results" / "searches" / "omniglot-search-replay.json", "trials")
+    )
     best = trials.best()
     assert best is not None
     assert best.number == trials.winner

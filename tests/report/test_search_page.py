@@ -80,6 +80,7 @@ def test_the_page_loads_nothing_and_is_the_same_bytes_twice(tmp_path: Path):
     assert not re.findall(r"(?:src|href)=\"(?!#|data:)[^\"]*\"", text)
     assert "default-src 'none'" in text
     assert str(tmp_path) not in text
+    assert "/home/somebody" not in text
 
 
 def test_the_sentence_compares_the_winner_with_what_there_was_in_pairs(tmp_path: Path):

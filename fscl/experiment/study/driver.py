@@ -214,6 +214,8 @@ class _Bases:
         return path.read_bytes() if path.exists() else None
 
     def _note(self, cell: Cell, outcome: Finished | FsclError) -> None:
+        if isinstance(outcome, Interrupted):  # by Ctrl-C, which a training hears itself
+            raise KeyboardInterrupt
         if not isinstance(outcome, Finished):
             self._failures[cell.method] = outcome
             self._reporter.warn(f"{cell}: {outcome}")
