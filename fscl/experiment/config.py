@@ -34,6 +34,7 @@ from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
 from fscl.experiment.observers import observers_in_force, problems_with_observers
+from fscl.experiment.resources import Resources
 from fscl.meta.base import BaseLearner
 from fscl.meta.learners import read_learner
 from fscl.meta.protonet import ProtoNet
@@ -122,6 +123,7 @@ class RunConfig(_Section):
             "transductive-sorted" normalise them together, in batches over all classes or of one class each; every heading
             then says so.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
+        resources: what a cell takes of a cluster; no part of what a run is.
     """
 
     methods: tuple[Annotated[str, AfterValidator(_known_method)], ...] = ("tsc", "joint", "replay", "prototypes")
@@ -131,6 +133,7 @@ class RunConfig(_Section):
     preset: Literal["paper", "quick"] = "paper"
     prediction: Prediction = "inductive"
     at_classes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    resources: Resources = Resources()
 
     @model_validator(mode="after")
     def _methods_once(self) -> "RunConfig":
@@ -224,7 +227,7 @@ class Config(_Section):
 
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
-        content = self.model_dump(mode="json", exclude={"settings"})
+        content = self.model_dump(mode="json", exclude={"settings": True, "run": {"resources"}})
         if self.base.use is not None:
             content["base"] = {key: content["base"][key] for key in ("use", "tail")}
         if self.base.tail is None:
