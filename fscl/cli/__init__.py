@@ -16,7 +16,7 @@ import typer
 from fscl import __version__
 from fscl.cli import ask, model, serve, studies
 from fscl.cli.opening import terminated_like_ctrl_c
-from fscl.cli.placing import Address, ExecutorName, SendData, chosen_executor
+from fscl.cli.placing import Address, CpuLevel, ExecutorName, SendData, chosen_executor
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
@@ -103,13 +103,14 @@ def run(
     executor: ExecutorName = "local",
     address: Address = None,
     send_data: SendData = False,
+    cpu_level: CpuLevel = None,
 ) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
+    where = chosen_executor(executor, address=address, send_data=send_data, cpu_level=cpu_level)
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, [*(overrides or []), *_where(device, autocast)])
     for each, folder in plan.folders(out, part):
-        where = chosen_executor(executor, address=address, send_data=send_data)
         _run(each, folder, workers, reuse or [], where)
 
 

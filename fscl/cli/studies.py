@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fscl.cli.opening import terminated_like_ctrl_c
-from fscl.cli.placing import Address, ExecutorName, SendData, chosen_executor
+from fscl.cli.placing import Address, CpuLevel, ExecutorName, SendData, chosen_executor
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Such as search.trials=12.")]
 Workers = Annotated[
@@ -26,8 +26,10 @@ def search(
     executor: ExecutorName = "local",
     address: Address = None,
     send_data: SendData = False,
+    cpu_level: CpuLevel = None,
 ) -> None:
     """Choose settings on validation classes. A killed search is continued by the same command, with the same winner."""
+    where = chosen_executor(executor, address=address, send_data=send_data, cpu_level=cpu_level)
     from fscl.experiment.config import load_plan
     from fscl.experiment.progress import Reporter
     from fscl.experiment.search.driver import run_search
@@ -36,7 +38,6 @@ def search(
 
     plan = load_plan(config, overrides or [])
     for each, folder in plan.folders(out or Path("searches") / plan.name):
-        where = chosen_executor(executor, address=address, send_data=send_data)
         with terminated_like_ctrl_c():
             record = run_search(each, folder, workers=workers, executor=where, reporter=Reporter())
         typer.echo(search_sentence(SearchSpec.model_validate(record.about()["search"]), record.trials()))
@@ -54,8 +55,10 @@ def study(
     executor: ExecutorName = "local",
     address: Address = None,
     send_data: SendData = False,
+    cpu_level: CpuLevel = None,
 ) -> None:
     """Train bases and make runs with them, as one piece of work. A killed study is continued by the same command."""
+    where = chosen_executor(executor, address=address, send_data=send_data, cpu_level=cpu_level)
     from fscl.experiment.progress import Reporter
     from fscl.experiment.record import RunRecord
     from fscl.experiment.study.driver import StudyRecord, run_study
@@ -65,7 +68,6 @@ def study(
 
     asked = load_study(file, overrides or [])
     record = StudyRecord(out or Path("studies") / asked.name)
-    where = chosen_executor(executor, address=address, send_data=send_data)
 
     def finished(run: RunRecord) -> None:
         write_report(run)

@@ -4,7 +4,7 @@ Nothing is written here: what a cell leaves besides numbers comes back as bytes,
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -109,12 +109,25 @@ class _Material:
     network: Network
 
 
+_provided: dict[str, Splits] = {}
+
+
+def provide(data: Mapping[str, Splits]) -> None:
+    """Give this process data that its machine does not have, by its options as JSON; cells check it as any other."""
+    _provided.update(data)
+
+
+def load_here(spec: DataSpec) -> Splits:
+    """The data that this process was given, or that its machine has."""
+    return _provided.get(spec.model_dump_json()) or load_splits(spec)
+
+
 @lru_cache(maxsize=1)
 def _material(order: Order) -> _Material:
     """Loaded with the first cell, so that what is wrong with it is an error of that cell."""
     refuse_other_versions(order)
     device = find_device(order.config.device)
-    splits = load_splits(order.config.data)
+    splits = load_here(order.config.data)
     pool = splits.pool(order.config.run.split)
     refuse_other_data(pool, order.data_hash)
     network, _ = network_from_bytes(BASE_NAME, order.base)
@@ -162,7 +175,7 @@ def _probes(order: Order, sequence: int) -> dict[str, Probe]:
 @lru_cache(maxsize=1)
 def _train_pool(order: Order, base_data: DataSpec) -> ClassPool:
     """The classes that the base was trained on, of another data set than the streams."""
-    pool = load_splits(base_data).train
+    pool = load_here(base_data).train
     refuse_other_data(pool, order.base_data_hash or "")
     return pool
 

@@ -31,6 +31,7 @@ from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
 from fscl.experiment.observers import observers_in_force, problems_with_observers
+from fscl.experiment.resources import Resources
 from fscl.experiment.search.checks import problems_with_search
 from fscl.experiment.search.spec import SearchSpec
 from fscl.experiment.toml import apply_override, merged, read_toml
@@ -119,6 +120,7 @@ class RunConfig(_Section):
             "transductive-sorted" normalise them together, in batches over all classes or of one class each; every heading
             then says so.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
+        resources: what a cell takes of a cluster; no part of what a run is.
     """
 
     methods: tuple[Annotated[str, AfterValidator(_known_method)], ...] = ("tsc", "joint", "replay", "prototypes")
@@ -128,6 +130,7 @@ class RunConfig(_Section):
     preset: Literal["paper", "quick"] = "paper"
     prediction: Prediction = "inductive"
     at_classes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    resources: Resources = Resources()
 
     @model_validator(mode="after")
     def _methods_once(self) -> "RunConfig":
@@ -225,8 +228,9 @@ class Config(_Section):
 
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
-        apart = {"settings", "search"} | ({"chosen_by"} if self.chosen_by is None else set())
-        content = self.model_dump(mode="json", exclude=apart)
+        content = self.model_dump(mode="json", exclude={"settings": True, "search": True, "run": {"resources"}})
+        if self.chosen_by is None:
+            del content["chosen_by"]
         if self.base.use is not None:
             content["base"] = {key: content["base"][key] for key in ("use", "tail")}
         if self.base.tail is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fscl.data.catalogue import find_data_set
+from fscl.data.catalogue import DataSpec, find_data_set
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.experiment.config import Config
@@ -45,6 +45,14 @@ class Order:
     versions: Mapping[str, str]
     save_every: float = 60.0
     compute: "Compute | None" = None
+
+    @property
+    def pools(self) -> list[tuple[DataSpec, str, str]]:
+        """The data that who computes a cell must have: a set, a side of it, and the content hash of that side."""
+        pools: list[tuple[DataSpec, str, str]] = [(self.config.data, self.config.run.split, self.data_hash)]
+        if self.config.base_data is not None and self.config.all_probes:
+            pools.append((self.config.base_data, "train", self.base_data_hash or ""))
+        return pools
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fscl.data.catalogue import DataSpec, load_splits
+from fscl.data.catalogue import DataSpec
 from fscl.data.pool import Splits
 from fscl.errors import Divergence, Interrupted, RunError, StorageError
 from fscl.experiment.base import train_and_test
-from fscl.experiment.cell import refuse_other_data, refuse_other_versions
+from fscl.experiment.cell import load_here, refuse_other_data, refuse_other_versions
 from fscl.experiment.config import Config
 from fscl.experiment.plan import Cell, Finished, Order, Tick
 from fscl.experiment.progress import Reporter, Stage
@@ -80,7 +80,10 @@ def make_training(config: Config, processes: int, start: bytes | None, splits: S
 def training_order(trainings: Mapping[str, Training], save_every: float) -> TrainingOrder:
     """What an executor needs to train these bases, each of them as one cell."""
     first = next(iter(trainings.values()))
-    config = first.config
+    most = max(training.processes for training in trainings.values())
+    resources = first.config.run.resources
+    resources = resources.model_copy(update={"num_cpus": max(resources.num_cpus, most)})
+    config = first.config.model_copy(update={"run": first.config.run.model_copy(update={"resources": resources})})
     return TrainingOrder(
         config=config,
         base=b"",
@@ -100,7 +103,7 @@ def train(order: Order, cell: Cell, on_part: Callable[[Tick], None], begun: byte
     configure_process()
     refuse_other_versions(order)
     training = order.trainings[cell.method]
-    splits = load_splits(training.config.base_side)
+    splits = load_here(training.config.base_side)
     refuse_other_data(splits.train, training.train)
     refuse_other_data(splits.validation, training.validation)
     began = time.monotonic()

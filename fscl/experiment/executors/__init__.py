@@ -7,6 +7,7 @@ they are asked for.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fscl.cpu import level_variables
 from fscl.errors import MisuseError, unknown_name
 from fscl.experiment.executors.executor import Executor
 from fscl.experiment.executors.in_process import InProcess
@@ -20,17 +21,19 @@ class Placement:
     Attributes:
         address: of the cluster.
         send_data: whether machines that do not have the data get it from this one.
+        cpu_level: to which processes of other machines are held; this one holds itself (`fscl.cpu.pin_cpu_level`).
     """
 
     address: str | None = None
     send_data: bool = False
+    cpu_level: str | None = None
 
 
 def _here(name: str, make: Callable[[], Executor]) -> Callable[[Placement], Executor]:
     """An executor of this machine, for which there is nothing to say about others."""
 
     def made(placement: Placement) -> Executor:
-        if placement != Placement():
+        if placement.address is not None or placement.send_data:
             option = "--address" if placement.address is not None else "--send-data"
             raise MisuseError(
                 f"{option} is about other machines, but --executor {name} computes on this one; remove it."
@@ -40,9 +43,27 @@ def _here(name: str, make: Callable[[], Executor]) -> Callable[[Placement], Exec
     return made
 
 
+def _ray(placement: Placement) -> Executor:
+    from fscl.experiment.executors.on_ray import OnRay
+
+    environment = {} if placement.cpu_level is None else level_variables(placement.cpu_level)
+    return OnRay(placement.address, send_data=placement.send_data, environment=environment)
+
+
+def _slurm(placement: Placement) -> Executor:
+    from fscl.experiment.executors.on_slurm import SlurmArray
+
+    if placement.address is not None or placement.send_data:
+        option = "--address" if placement.address is not None else "--send-data"
+        raise MisuseError(f"{option} is for --executor ray; the machines of SLURM share a file system. Remove it.")
+    return SlurmArray()
+
+
 EXECUTORS: dict[str, Callable[[Placement], Executor]] = {
     "in-process": _here("in-process", InProcess),
     "local": _here("local", LocalProcesses),
+    "ray": _ray,
+    "slurm": _slurm,
 }
 
 

@@ -1,10 +1,12 @@
 """What an executor is: it maps cells to what they give, and needs nothing but the order, which is a value."""
 
+import pickle
 import warnings
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from fscl.errors import FsclError
+from fscl.errors import FsclError, RunError
 from fscl.evaluation.contamination import SeenBefore
 from fscl.experiment.cell import compute
 from fscl.experiment.config import Config
@@ -40,3 +42,12 @@ def attempt(order: Order, cell: Cell, on_task: Callable[[Tick], None], begun: by
             return (order.compute or compute)(order, cell, on_task, begun)
         except FsclError as error:
             return error
+
+
+def sendable(error: Exception) -> Exception:
+    """The error, or one that says the same where it cannot be sent to another process."""
+    with suppress(Exception):
+        pickle.loads(pickle.dumps(error))
+        return error
+    kind = RunError if isinstance(error, FsclError) else RuntimeError
+    return kind(f"{type(error).__name__}: {error}")

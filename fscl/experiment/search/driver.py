@@ -139,6 +139,7 @@ class _Search:
         method, present = self.search.method, content["settings"][self.search.method]
         names = [_name(method, trial) for trial in trials]
         content["run"] |= {"methods": names, "reference": names[0], "n_sequences": n_sequences}
+        content["run"]["resources"] = self.config.run.resources.model_dump()
         content |= {"observe": {}, "probe": None, "probes": {}}
         content["settings"] = {name: _changed(present, trial.values) for name, trial in zip(names, trials, strict=True)}
         return make_config(content, source=f"a level of {self.config.name}")

@@ -27,6 +27,7 @@ from fscl.experiment.run import SAVE_EVERY, run_experiment
 from fscl.experiment.study.spec import Study, StudyBase, StudyRun
 from fscl.experiment.training import CHECKPOINT, NETWORK, Trained, Training, make_training, training_order
 from fscl.experiment.versions import versions
+from fscl.experiment.writing import disk_errors
 from fscl.meta.shipped import shipped_bases
 from fscl.process import configure_process
 from fscl.storage import read_json, write_bytes, write_json
@@ -179,7 +180,8 @@ class _Bases:
 
             def tell(cell: Cell, tick: Tick) -> None:
                 if tick.begun is not None:
-                    write_bytes(self._checkpoint(cell), tick.begun)
+                    with disk_errors(self._record.folder):
+                        write_bytes(self._checkpoint(cell), tick.begun)
                 done[cell] = tick.n_done
                 stage.update(sum(done.values()), n_steps, f"{cell.method}: step {tick.n_done}")
 
@@ -220,8 +222,9 @@ class _Bases:
             self._failures[cell.method] = outcome
             self._reporter.warn(f"{cell}: {outcome}")
             return
-        for name, content in outcome.files.items():
-            write_bytes(self._record.base_folder(cell.method) / name, content)
+        with disk_errors(self._record.folder):
+            for name, content in outcome.files.items():
+                write_bytes(self._record.base_folder(cell.method) / name, content)
         self._checkpoint(cell).unlink(missing_ok=True)
         self._reporter.say(f"{cell.method}: {outcome.result['summary']}")
 
