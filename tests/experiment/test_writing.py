@@ -79,18 +79,19 @@ def full_after(n_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunRecord, "append_all", append)
 
 
+@pytest.mark.parametrize("n_written", [2, 5])
 def test_a_full_disk_ends_the_run_in_one_sentence_and_the_same_command_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_written: int
 ):
     config = tiny(run__methods=["prototypes"], run__reference="prototypes", run__n_sequences=6)
     whole = run_experiment(config, tmp_path / "whole", executor="in-process")
     record = RunRecord(tmp_path / "run")
     with monkeypatch.context() as patched:
-        full_after(2, patched)
+        full_after(n_written, patched)
         with pytest.raises(RunError, match=r"cannot write to .*run: No space left on device\. Finished cells are kept"):
             run_experiment(config, record.folder, executor=SlowlyInProcess())
     kept = record.cells()
-    assert 2 <= len(kept) < 6
+    assert n_written <= len(kept) < 6
     assert not record.results_path.exists()
     run_experiment(config, record.folder, executor="in-process")
     assert {cell: entry for cell, entry in record.cells().items() if cell in kept} == kept
