@@ -107,7 +107,7 @@ class SearchSpec(_Section):
         return [*found, n_sequences]
 
 
-def refuse_search(search: SearchSpec | None, name: str) -> None:
+def refuse_search(search: object, name: str) -> None:
     """A configuration with a search is for `fscl search` alone."""
     if search is not None:
         raise ConfigError(

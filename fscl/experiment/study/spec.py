@@ -160,9 +160,8 @@ def _config(entry: _Entry, changes: Mapping[str, Any], name: str, overrides: lis
     content["name"] = name
     for override in overrides:
         apply_override(content, override)
-    config = make_config(content, source=f"{name}, of a study, made from {entry.config},")
-    refuse_search(config.search, name)
-    return config
+    refuse_search(content.get("search"), name)
+    return make_config(content, source=f"{name}, of a study, made from {entry.config},")
 
 
 def _in_order(path: str, bases: list[StudyBase]) -> tuple[StudyBase, ...]:
