@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 TWO := -n 2 --dist worksteal  # two processes, and neither waits for the other at the end
-EXTRAS := export,photos,serve
+EXTRAS := export,photos,serve,search,ray,slurm
 OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missing. Install one, or name it: make PYTHON=python3.12 demo
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv

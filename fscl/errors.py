@@ -9,7 +9,8 @@ FsclError
 ├── ModelBusy              a model that another process is changing
 ├── ModelReplaced          a folder that holds another model than the one that was loaded from it
 ├── RunError               a run directory that cannot be started or continued
-│   └── OtherRun               the directory holds a run of another configuration
+│   ├── OtherRun               the directory holds a run of another configuration
+│   └── CellsFailed            some cells of a run failed; the others are kept
 ├── Divergence             a loss that is no longer a finite number
 └── Interrupted            stopped by the user; what was done is saved
 """
@@ -65,6 +66,14 @@ class RunError(FsclError):
 
 class OtherRun(RunError):
     """The directory holds a run of another configuration or version."""
+
+
+class CellsFailed(RunError):
+    """Some cells of a run failed, each for a reason of its own; the others are kept."""
+
+    def __init__(self, message: str, failures: Iterable[FsclError] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
 
 
 class Divergence(FsclError):

@@ -4,6 +4,7 @@ A file is written under a temporary name in the same folder, flushed to disk, th
 the new one, never a part. Every file says its kind and schema version; tensor files also carry a digest of their content.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -56,6 +57,22 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file_system(folder: Path) -> None:
+    """Flush all that was written to the file system of a folder: one wait for many files. Not on Windows."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        os.sync()  # another system than Linux
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(descriptor)
 

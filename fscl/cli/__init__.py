@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fscl import __version__
-from fscl.cli import ask, model, serve
+from fscl.cli import ask, model, serve, studies
 from fscl.cli.opening import terminated_like_ctrl_c
+from fscl.cli.placing import Address, CpuLevel, ExecutorName, SendData, chosen_executor
 from fscl.errors import FsclError, MisuseError, OtherRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fscl.experiment.config import Config
+    from fscl.experiment.executors.executor import Executor
     from fscl.experiment.record import RunRecord
 
 app = typer.Typer(
@@ -44,7 +46,6 @@ Out = Annotated[Path | None, typer.Option(help="The folder to write to.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes, one thread each. Default: the number of cores; on a GPU, 1.")
 ]
-Executor = Annotated[str, typer.Option(help="local: processes of this machine; in-process: none, for debuggers.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps: where everything is computed. Default: cpu.")]
 Autocast = Annotated[bool, typer.Option("--autocast", help="Train embeddings in bfloat16 where torch thinks it safe.")]
 
@@ -99,14 +100,18 @@ def run(
         list[Path] | None,
         typer.Option(metavar="RUN", help="Another run directory, to take cells from that are the same."),
     ] = None,
-    executor: Executor = "local",
+    executor: ExecutorName = "local",
+    address: Address = None,
+    send_data: SendData = False,
+    cpu_level: CpuLevel = None,
 ) -> None:
     """Compare methods on sequences of tasks. A killed run is continued by the same command."""
+    where = chosen_executor(executor, address=address, send_data=send_data, cpu_level=cpu_level)
     from fscl.experiment.config import load_plan
 
     plan = load_plan(config, [*(overrides or []), *_where(device, autocast)])
     for each, folder in plan.folders(out, part):
-        _run(each, folder, workers, reuse or [], executor)
+        _run(each, folder, workers, reuse or [], where)
 
 
 @app.command()
@@ -218,7 +223,7 @@ def show(method: Annotated[str, typer.Argument(help="A name from `fscl methods`.
         typer.echo(f"  {key} = {value}")
 
 
-for _name, _command in {**model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
+for _name, _command in {**studies.COMMANDS, **model.COMMANDS, **ask.COMMANDS, **serve.COMMANDS}.items():
     app.command(_name)(_command)
 
 
@@ -293,7 +298,11 @@ def _where(device: str | None, autocast: bool) -> list[str]:
 
 
 def _run(
-    config: "Config", folder: Path, workers: int | None, reuse: "Sequence[Path]" = (), executor: str = "local"
+    config: "Config",
+    folder: Path,
+    workers: int | None,
+    reuse: "Sequence[Path]" = (),
+    executor: "str | Executor" = "local",
 ) -> None:
     from fscl.experiment.progress import Reporter
     from fscl.experiment.run import run_experiment

@@ -13,6 +13,7 @@ from fscl.evaluation.contamination import has_seen_classes
 from fscl.evaluation.metrics import mean_interval
 from fscl.experiment.config import Config, shipped_configs
 from fscl.experiment.progress import Reporter
+from fscl.experiment.search.spec import refuse_search
 from fscl.meta.base import EmbeddingLearner
 from fscl.meta.shipped import load_base_with_details, shipped_bases
 from fscl.meta.statistics import base_statistics
@@ -183,6 +184,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
 
     Under `torchrun` the processes share the work; only the first one writes and has something to say.
     """
+    refuse_search(config.search, config.name)
     if config.base.use is not None:
         raise ConfigError(f"base.use = {config.base.use!r} brings a trained network; remove it to train one.")
     configure_process()

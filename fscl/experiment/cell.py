@@ -4,7 +4,7 @@ Nothing is written here: what a cell leaves besides numbers comes back as bytes,
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -109,20 +109,34 @@ class _Material:
     network: Network
 
 
+_provided: dict[str, Splits] = {}
+
+
+def provide(data: Mapping[str, Splits]) -> None:
+    """Give this process data that its machine does not have, by its options as JSON; cells check it as any other."""
+    _provided.update(data)
+
+
+def load_here(spec: DataSpec) -> Splits:
+    """The data that this process was given, or that its machine has."""
+    return _provided.get(spec.model_dump_json()) or load_splits(spec)
+
+
 @lru_cache(maxsize=1)
 def _material(order: Order) -> _Material:
     """Loaded with the first cell, so that what is wrong with it is an error of that cell."""
-    _refuse_other_versions(order)
+    refuse_other_versions(order)
     device = find_device(order.config.device)
-    splits = load_splits(order.config.data)
+    splits = load_here(order.config.data)
     pool = splits.pool(order.config.run.split)
-    _refuse_other_data(pool, order.data_hash)
+    refuse_other_data(pool, order.data_hash)
     network, _ = network_from_bytes(BASE_NAME, order.base)
     _warm_up()
     return _Material(splits, pool, pool.to(device), network.to(device))
 
 
-def _refuse_other_versions(order: Order) -> None:
+def refuse_other_versions(order: Order) -> None:
+    """This process must compute the bits that others would."""
     here, there = that_must_not_mix(versions(order.config.device)), that_must_not_mix(order.versions)
     for name in here:
         if here[name] != there[name]:
@@ -132,7 +146,8 @@ def _refuse_other_versions(order: Order) -> None:
             )
 
 
-def _refuse_other_data(pool: ClassPool, data_hash: str) -> None:
+def refuse_other_data(pool: ClassPool, data_hash: str) -> None:
+    """The data here must be what the order was made of."""
     if pool.content_hash != data_hash:
         raise DataError(
             f"{pool.name!r} is not what the run began with: its content hash is {pool.content_hash}, and that of the run is "
@@ -160,8 +175,8 @@ def _probes(order: Order, sequence: int) -> dict[str, Probe]:
 @lru_cache(maxsize=1)
 def _train_pool(order: Order, base_data: DataSpec) -> ClassPool:
     """The classes that the base was trained on, of another data set than the streams."""
-    pool = load_splits(base_data).train
-    _refuse_other_data(pool, order.base_data_hash or "")
+    pool = load_here(base_data).train
+    refuse_other_data(pool, order.base_data_hash or "")
     return pool
 
 

@@ -3,12 +3,9 @@
 Defaults < file < `key=value` overrides. A misspelt key or name is answered with the nearest known one.
 """
 
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,22 +25,23 @@ from fscl.continual.registry import find_method
 from fscl.data.catalogue import DEFAULT, DataSpec, find_data_set
 from fscl.data.stream import StreamSpec
 from fscl.device import DeviceName
-from fscl.errors import ConfigError, MisuseError, suggestion, unknown_name
+from fscl.errors import ConfigError, MisuseError, unknown_name
 from fscl.evaluation.asking import Prediction
 from fscl.evaluation.probe import ProbeSpec
 from fscl.experiment.explain import explain
 from fscl.experiment.method_settings import ALL, problems_with, settings_of
 from fscl.experiment.observers import observers_in_force, problems_with_observers
+from fscl.experiment.resources import Resources
+from fscl.experiment.search.checks import problems_with_search
+from fscl.experiment.search.spec import SearchSpec
+from fscl.experiment.toml import apply_override, merged, read_toml
+from fscl.experiment.toml import shipped_configs as shipped_configs  # people look for it here
 from fscl.meta.base import BaseLearner
 from fscl.meta.learners import read_learner
 from fscl.meta.protonet import ProtoNet
 from fscl.meta.train import TrainSpec
 from fscl.nets.norm import NormName
 from fscl.nets.trained import BackboneName, Scaling, check_width
-
-MAX_CONFIG_BYTES = 2**20
-OVERRIDE = re.compile(r'((?:"[^"]*"|[^".=]*)(?:\.(?:"[^"]*"|[^".=]*))*)=(.*)', re.DOTALL)
-KEY_PART = re.compile(r'(?:^|\.)\s*(?:"([^"]*)"\s*|([^".]*))')
 
 
 def _known_method(name: str) -> str:
@@ -134,6 +132,7 @@ class RunConfig(_Section):
             "transductive-sorted" normalise them together, in batches over all classes or of one class each; every heading
             then says so.
         at_classes: numbers of classes learned at which the table shows the accuracy, besides the end; those that come.
+        resources: what a cell takes of a cluster; no part of what a run is.
     """
 
     methods: tuple[Annotated[str, AfterValidator(_known_method)], ...] = ("tsc", "joint", "replay", "prototypes")
@@ -143,6 +142,7 @@ class RunConfig(_Section):
     preset: Literal["paper", "quick"] = "paper"
     prediction: Prediction = "inductive"
     at_classes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    resources: Resources = Resources()
 
     @model_validator(mode="after")
     def _methods_once(self) -> "RunConfig":
@@ -166,6 +166,8 @@ class Config(_Section):
         observe: what looks inside methods on the first sequence, by name, with its settings (fscl/analysis).
         device: where everything is computed; last bits differ from device to device.
         autocast: whether features are bfloat16 in meta-training and while embeddings move, where torch thinks it safe.
+        search: which settings to try on validation classes, for `fscl search` alone.
+        chosen_by: the search that chose the settings, and its trial; `fscl search` writes it.
     """
 
     name: str = Field(default="experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -181,6 +183,8 @@ class Config(_Section):
     probes: dict[ProbeName, ProbeSpec] = {}
     observe: dict[str, dict[str, Any]] = {}
     settings: dict[Annotated[str, AfterValidator(_known_section)], dict[str, Any]] = {}
+    search: SearchSpec | None = None
+    chosen_by: str | None = Field(default=None, max_length=200)
 
     @model_validator(mode="after")
     def _base_data_has_a_use(self) -> "Config":
@@ -238,7 +242,9 @@ class Config(_Section):
 
     def resolved(self) -> dict[str, Any]:
         """Every value in force, as JSON."""
-        content = self.model_dump(mode="json", exclude={"settings"})
+        content = self.model_dump(mode="json", exclude={"settings": True, "search": True, "run": {"resources"}})
+        if self.chosen_by is None:
+            del content["chosen_by"]
         if self.base.use is not None:
             content["base"] = {key: content["base"][key] for key in ("use", "tail")}
         if self.base.tail is None:
@@ -247,23 +253,13 @@ class Config(_Section):
         return content
 
 
-def shipped_configs() -> dict[str, str]:
-    """The configurations that come with the package: name to text."""
-    folder = files("fscl.experiment") / "configs"
-    return {
-        entry.name.removesuffix(".toml"): entry.read_text("utf-8")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".toml")
-    }
-
-
 def load_config(name_or_path: str, overrides: Iterable[str] = ()) -> Config:
     """A shipped configuration by name, or a TOML file by path, with `key=value` overrides."""
-    content = _parse(*_read(name_or_path))
+    content = read_toml(name_or_path)
     if "parts" in content:
         raise ConfigError(f"{name_or_path} stands for several configurations, for `fscl run`; here one is needed.")
     for override in overrides:
-        _apply(content, override)
+        apply_override(content, override)
     return make_config(content, source=name_or_path)
 
 
@@ -290,7 +286,7 @@ def load_plan(name_or_path: str, overrides: Iterable[str] = ()) -> Plan:
 
     A part is a table: the configuration that it is (`config`), and the keys in which it differs.
     """
-    content = _parse(*_read(name_or_path))
+    content = read_toml(name_or_path)
     if "parts" not in content:
         config = load_config(name_or_path, overrides)
         return Plan(config.name, (config,))
@@ -313,19 +309,10 @@ def _are_parts(parts: object) -> bool:
 
 def _part(part: dict[str, Any], overrides: list[str]) -> Config:
     source = str(part.pop("config"))
-    content = _merged(_parse(*_read(source)), part)
+    content = merged(read_toml(source), part)
     for override in overrides:
-        _apply(content, override)
+        apply_override(content, override)
     return make_config(content, source=f"{part['name']}, a part made from {source},")
-
-
-def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`content` with the values of `changes`, section by section."""
-    merged = dict(content)
-    for key, value in changes.items():
-        known = merged.get(key)
-        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def make_config(content: Mapping[str, Any], *, source: str = "configuration") -> Config:
@@ -338,6 +325,7 @@ def make_config(content: Mapping[str, Any], *, source: str = "configuration") ->
     else:
         problems = list(problems_with(config.settings, config.run.methods, config.conditions))
         problems += problems_with_observers(config.observe, config.stream.n_tasks)
+        problems += problems_with_search(config.search, config.run, config.settings, config.conditions)
         if not problems:
             return config.model_copy(update={"observe": observers_in_force(config.observe)})
     problems = list(dict.fromkeys(problems))
@@ -354,49 +342,3 @@ def _known_sections(content: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         with suppress(ValueError):
             known[_known_section(name)] = values
     return {name: values for name, values in known.items() if isinstance(values, Mapping)}
-
-
-def _read(name_or_path: str) -> tuple[str, str]:
-    shipped = shipped_configs()
-    if name_or_path in shipped:
-        return name_or_path, shipped[name_or_path]
-    path = Path(name_or_path)
-    if path.suffix != ".toml" and not path.exists():
-        near = suggestion(name_or_path, shipped)
-        raise ConfigError(
-            f"no configuration named {name_or_path!r}.{near} Shipped: {', '.join(shipped)}; or give a .toml file."
-        )
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path} has more than {MAX_CONFIG_BYTES:,} bytes; a configuration is a small TOML file.")
-        return str(path), path.read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8, so it is no TOML file.") from error
-
-
-def _parse(source: str, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}.") from error
-
-
-def _apply(content: dict[str, Any], override: str) -> None:
-    found = OVERRIDE.fullmatch(override)
-    key, value = found.groups() if found else ("", "")
-    parts = [quoted or bare.strip() for quoted, bare in KEY_PART.findall(key)]
-    if not all(parts) or not parts:
-        raise ConfigError(f"the override {override!r} is not of the form key=value, such as stream.n_tasks=5.")
-    try:
-        table = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
-        table = {}
-    parsed = table["value"] if table.keys() == {"value"} else value.strip()  # a bare word is a string
-    section = content
-    for part in parts[:-1]:
-        section = section.setdefault(part, {})
-        if not isinstance(section, dict):
-            raise ConfigError(f"the override {override!r} goes into {part!r}, which is a value and not a section.")
-    section[parts[-1]] = parsed

@@ -1,10 +1,10 @@
 """What a run computes, as values: its cells, what each of them is computed from, and what it leaves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fscl.data.catalogue import find_data_set
+from fscl.data.catalogue import DataSpec, find_data_set
 from fscl.data.pool import ClassPool
 from fscl.data.stream import Stream
 from fscl.experiment.config import Config
@@ -33,6 +33,8 @@ class Order:
         base_data_hash: that of the training classes of the base, where they are of another data set.
         versions: what makes the results, the level of the processor (`cpu`) among it.
         save_every: after how many seconds at the soonest a cell tells what it could go on from, if it were killed.
+        compute: for work of another kind that executors shall do: the function of a module that is called with the order,
+            a cell, what to call after each part, and what to go on from. Without it, a cell is learned and evaluated.
     """
 
     config: Config
@@ -42,6 +44,15 @@ class Order:
     base_data_hash: str | None
     versions: Mapping[str, str]
     save_every: float = 60.0
+    compute: "Compute | None" = None
+
+    @property
+    def pools(self) -> list[tuple[DataSpec, str, str]]:
+        """The data that who computes a cell must have: a set, a side of it, and the content hash of that side."""
+        pools: list[tuple[DataSpec, str, str]] = [(self.config.data, self.config.run.split, self.data_hash)]
+        if self.config.base_data is not None and self.config.all_probes:
+            pools.append((self.config.base_data, "train", self.base_data_hash or ""))
+        return pools
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,10 @@ class Finished:
     result: Mapping[str, Any]
     cost: Mapping[str, Any]
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+Compute = Callable[[Order, Cell, Callable[[Tick], None], bytes | None], Finished]
+"""What gives a finished cell: the same in any process."""
 
 
 def plan_cells(config: Config) -> list[Cell]:

@@ -13,7 +13,8 @@ results.json         at the end: the results alone, in the order of the plan; eq
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,10 +26,11 @@ from pydantic import BaseModel, ValidationError
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.versions import CPU, MUST_NOT_MIX, that_must_not_mix
-from fscl.storage import canonical_json, digest, read_json, sync_folder, write_bytes, write_json
+from fscl.storage import canonical_json, digest, read_json, sync_file_system, sync_folder, write_bytes, write_json
 
 WATCHING = ("probe", "observe")  # sections of a configuration that look on, and change nothing
 OBSERVED = "observed"
+FLUSH_TOGETHER = 8  # cells; so many are flushed with the whole file system, fewer file by file
 
 
 class _DataAbout(BaseModel):
@@ -105,7 +107,7 @@ class RunRecord:
             self.refuse_strays()
             write_json(self.about_path, "run", about)
             return
-        changed = _first_difference(read_json(self.about_path, "run"), about)
+        changed = first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
             key, old, new = changed
             if key == f"versions.{CPU}":
@@ -141,17 +143,33 @@ class RunRecord:
 
     def append(self, cell: Cell, finished: Finished) -> None:
         """Add a finished cell, on disk when this returns: first its files, so that a cell in the list has them."""
-        for name, content in finished.files.items():
-            path = self.file_path(cell, _checked_name(name))
-            write_bytes(path, content)
-            sync_folder(path.parent)
-        entry = {"method": cell.method, "sequence": cell.sequence, "result": finished.result, "cost": finished.cost}
-        line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
+        self.append_all([(cell, finished)])
+
+    def append_all(self, batch: Sequence[tuple[Cell, Finished]]) -> None:
+        """Add finished cells, on disk when this returns: first their files, so that a cell in the list has them.
+
+        A disk takes milliseconds for each flush. Many cells at once are flushed together, which makes hundreds of them a
+        second into thousands.
+        """
+        flush_each = len(batch) < FLUSH_TOGETHER or sys.platform == "win32"
+        for cell, finished in batch:
+            for name, content in finished.files.items():
+                path = self.file_path(cell, _checked_name(name))
+                if flush_each:
+                    write_bytes(path, content)
+                    sync_folder(path.parent)
+                else:  # a kill may leave a part of it, but no line that says that the cell is finished
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+        if not flush_each:
+            sync_file_system(self.folder)
+        identity = self._identity()
         with self.cells_path.open("ab") as file:
-            file.write(line.encode() + b"\n")
+            file.write(b"".join(_line(identity, *one) for one in batch))
             file.flush()
             os.fsync(file.fileno())
-        self.unfinished_path(cell).unlink(missing_ok=True)
+        for cell, _ in batch:
+            self.unfinished_path(cell).unlink(missing_ok=True)
 
     def cells(self) -> dict[Cell, dict[str, Any]]:
         """The finished cells. A last line that is not whole is passed over, so that its cell runs again."""
@@ -191,7 +209,7 @@ class RunRecord:
         """
         mine, theirs, done, finished = self.about(), other.about(), self.cells(), other.cells()
         _refuse_other_cpu(other.folder, theirs, mine)
-        n_taken = 0
+        taken: list[tuple[Cell, Finished]] = []
         for cell in plan:
             source = None if cell in done else _same_cell(theirs, mine, cell, finished)
             if source is None:
@@ -207,9 +225,10 @@ class RunRecord:
                 for name, content in other.files_of(source).items()
                 if is_observed or not name.startswith(f"{OBSERVED}/")
             }
-            self.append(cell, Finished(result, cost, files))
-            n_taken += 1
-        return n_taken
+            taken.append((cell, Finished(result, cost, files)))
+        if taken:
+            self.append_all(taken)
+        return len(taken)
 
     def _identity(self) -> str:
         """What makes this run another than others."""
@@ -246,6 +265,12 @@ class RunRecord:
             yield
         finally:
             lock.release()
+
+
+def _line(identity: str, cell: Cell, finished: Finished) -> bytes:
+    """A finished cell in the list, sealed to its run."""
+    entry = {"method": cell.method, "sequence": cell.sequence, "result": finished.result, "cost": finished.cost}
+    return canonical_json({**entry, "digest": digest([identity, entry])}).encode() + b"\n"
 
 
 def _checked_name(name: str) -> str:
@@ -286,7 +311,7 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     if cell.sequence >= len(streams):
         return None
     # what these decide for the cell is in the settings of its method, and in the hashes
-    apart = ("name", "run", "stream", "base", "settings", *WATCHING)
+    apart = ("name", "run", "stream", "base", "settings", "chosen_by", *WATCHING)
     rest = {key: value for key, value in config.items() if key not in apart and value is not None}
     return {
         "config": rest,
@@ -298,7 +323,8 @@ def _depends_on(about: Mapping[str, Any], cell: Cell) -> dict[str, Any] | None:
     }
 
 
-def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The key in which two descriptions differ, and both values; versions that change no result aside."""
     old, new = dict(_flat("", before)), dict(_flat("", now))
     # first what both have: a name that changed says more than the keys that came with it
     for key in sorted(old.keys() | new.keys(), key=lambda key: (key not in old or key not in new, key)):

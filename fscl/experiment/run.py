@@ -4,6 +4,7 @@ A run that was killed is continued by the same call and ends with the same `resu
 any number of workers: every cell depends on its order alone. Only this process writes to the run directory.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import accumulate
@@ -14,7 +15,7 @@ from fscl.continual.registry import make_learner
 from fscl.data.pool import ClassPool, Splits
 from fscl.data.stream import Stream
 from fscl.device import find_device
-from fscl.errors import FsclError, Interrupted, RunError
+from fscl.errors import CellsFailed, FsclError, Interrupted
 from fscl.experiment.base import (
     check_base_side,
     describe_base,
@@ -31,13 +32,16 @@ from fscl.experiment.plan import Cell, Finished, Order, Tick, plan_cells, sample
 from fscl.experiment.pretrained import check_pretrained
 from fscl.experiment.progress import Reporter, Stage
 from fscl.experiment.record import RunRecord
+from fscl.experiment.search.spec import refuse_search
 from fscl.experiment.versions import versions
 from fscl.experiment.watch import observe_meta_training
+from fscl.experiment.writing import CellWriter, disk_errors
 from fscl.nets.network import Network
 from fscl.nets.sources import load_network, network_from_bytes
 from fscl.process import configure_process
 from fscl.storage import digest, tensor_digest, write_bytes
 
+MOST_NODES = 6  # that progress names
 SAVE_EVERY = 60.0  # seconds of work that a kill may cost a cell, or a task if that takes longer
 
 
@@ -46,7 +50,7 @@ def run_experiment(
     folder: Path,
     *,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str | Executor = "local",
     reporter: Reporter | None = None,
     reuse: Sequence[Path] = (),
 ) -> RunRecord:
@@ -54,12 +58,14 @@ def run_experiment(
 
     Args:
         workers: how many cells are computed at a time; without it, the executor decides.
-        executor: where they are computed: "local" (processes of this machine) or "in-process".
+        executor: where they are computed, by name ("local": processes of this machine; "in-process"), or what
+            `find_executor` has made.
         reuse: other run directories; cells finished there that would come out the same here are copied.
     """
     configure_process()
+    refuse_search(config.search, config.name)
     find_device(config.device)  # one that is not here is refused before anything is written
-    chosen = find_executor(executor)
+    chosen = find_executor(executor) if isinstance(executor, str) else executor
     n_workers = chosen.workers_for(config, workers)
     reporter = reporter or Reporter(quiet=True)
     record = RunRecord(folder)
@@ -72,7 +78,8 @@ def run_experiment(
         pending = [cell for cell in plan if cell not in done]
         if pending:
             _execute(chosen, order, pending, min(n_workers, len(pending)), record, reporter)
-        record.finish(plan)
+        with disk_errors(record.folder):
+            record.finish(plan)
     return record
 
 
@@ -147,23 +154,28 @@ def _execute(
 
         def task_done(cell: Cell, tick: Tick) -> None:
             if tick.begun is not None:
-                write_bytes(record.unfinished_path(cell), tick.begun)
+                with disk_errors(record.folder):
+                    write_bytes(record.unfinished_path(cell), tick.begun)
             progress.update(cell, tick)
 
+        work = executor.compute(order, cells, workers, task_done, record.unfinished, reporter.warn)
         try:
-            with closing(executor.compute(order, cells, workers, task_done, record.unfinished)) as outcomes:
+            with closing(CellWriter(record)) as writer, closing(work) as outcomes:
                 for cell, outcome in outcomes:
                     if isinstance(outcome, Finished):
-                        record.append(cell, outcome)
+                        writer.add(cell, outcome)
+                        progress.finish(cell, outcome)
                     else:
                         failures.append(outcome)
         except KeyboardInterrupt as error:
             n_done = len(record.cells())
             raise Interrupted(f"stopped; {n_done} finished cells are kept, and the same command continues.") from error
+        writer.check()
     if failures:
-        raise RunError(
+        raise CellsFailed(
             f"{len(failures)} of {len(cells)} cells failed; {len(record.cells())} finished ones are kept. The first said: "
-            f"{failures[0]}"
+            f"{failures[0]}",
+            failures,
         )
 
 
@@ -177,14 +189,33 @@ class _Progress:
         works = {name: [learner.work(stream, n) for n in range(n_tasks)] for name, learner in learners.items()}
         self._work = {method: list(accumulate(work, initial=0.0)) for method, work in works.items()}
         self._n_done = dict.fromkeys(cells, 0)
-        self._done, self._total = 0.0, sum(self._work[cell.method][-1] for cell in cells)
-        self._n_tasks = n_tasks * len(cells)
+        self._n_tasks_done, self._done, self._total = 0, 0.0, sum(self._work[cell.method][-1] for cell in cells)
+        self._n_tasks, self._n_cells = n_tasks * len(cells), len(cells)
+        self._n_finished, self._on_nodes = 0, Counter[str]()
         self._stage = stage
 
     def update(self, cell: Cell, tick: Tick) -> None:
         """Note that so many tasks of a cell are done."""
+        self._advance(cell, tick.n_done)
+        self._show(f"{cell.method} {100 * tick.accuracy:.1f} % after {tick.n_done}")
+
+    def finish(self, cell: Cell, finished: Finished) -> None:
+        """Note that a cell is finished, and where it was computed, if that is told."""
+        self._n_finished += 1
+        self._advance(cell, len(self._work[cell.method]) - 1)
+        if "node" in finished.cost:
+            self._on_nodes[str(finished.cost["node"])] += 1
+        self._show(f"{cell} is finished")
+
+    def _advance(self, cell: Cell, n_done: int) -> None:
         work = self._work[cell.method]
-        self._done += work[tick.n_done] - work[self._n_done[cell]]  # less than 0 when a cell begins again
-        self._n_done[cell] = tick.n_done
-        last = f"{cell.method} {100 * tick.accuracy:.1f} % after {tick.n_done}"
-        self._stage.update(self._done, self._total, f"{sum(self._n_done.values())}/{self._n_tasks} tasks; {last}")
+        self._done += work[n_done] - work[self._n_done[cell]]  # less than 0 when a cell begins again
+        self._n_tasks_done += n_done - self._n_done[cell]
+        self._n_done[cell] = n_done
+
+    def _show(self, last: str) -> None:
+        nodes = self._on_nodes.most_common()
+        where = ", ".join(f"{count} on {node}" for node, count in nodes[:MOST_NODES])
+        where += f", others on {len(nodes) - MOST_NODES} more nodes" if len(nodes) > MOST_NODES else ""
+        cells = f"{self._n_finished}/{self._n_cells} cells" + (f" ({where})" if where else "")
+        self._stage.update(self._done, self._total, f"{cells}, {self._n_tasks_done}/{self._n_tasks} tasks; {last}")

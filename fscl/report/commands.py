@@ -1,13 +1,12 @@
 """How to make a run again: its command, and its configuration as a file."""
 
-import json
-import re
 import shlex
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from fscl.errors import ConfigError
-from fscl.experiment.config import load_config, load_plan, shipped_configs
+from fscl.experiment.config import load_config, load_plan
+from fscl.experiment.toml import shipped_configs, toml_text, toml_value
 from fscl.storage import leaves
 
 
@@ -51,7 +50,7 @@ def toml_listing(config: dict[str, Any]) -> str:
     for key in ("data", "base_data"):
         if (content.get(key) or {}).get("path") is not None:
             content[key] = {**content[key], "path": shown_path(content[key]["path"])}
-    return "\n".join(_toml_section((), content)).strip() + "\n"
+    return toml_text(content)
 
 
 def shown_path(path: str) -> str:
@@ -60,22 +59,3 @@ def shown_path(path: str) -> str:
         if flavour.is_absolute():
             return flavour.name
     return path
-
-
-def _toml_section(path: tuple[str, ...], content: dict[str, Any]) -> list[str]:
-    values = {key: value for key, value in content.items() if not isinstance(value, dict) and value is not None}
-    sections = {key: value for key, value in content.items() if isinstance(value, dict)}
-    lines = ["", f"[{'.'.join(_key(part) for part in path)}]"] if path and values else []
-    lines += [f"{_key(key)} = {toml_value(value)}" for key, value in values.items()]
-    for key, inner in sections.items():
-        lines += _toml_section((*path, key), inner)
-    return lines
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
-
-
-def toml_value(value: Any) -> str:
-    """A JSON value without objects; JSON and TOML agree on those."""
-    return json.dumps(value, ensure_ascii=False)

@@ -74,10 +74,11 @@ def compare(source: Path, other: str, *, margin: float = LEVEL_MARGIN) -> Compar
 
 def read_compared(source: Path) -> Compared:
     """From a run directory, or from a file that `fscl summary` wrote."""
-    return _of_summary(source, read_summary(source)) if source.is_file() else _of_run(read_results(RunRecord(source)))
+    return _of_summary(source, read_summary(source)) if source.is_file() else of_run(read_results(RunRecord(source)))
 
 
-def _of_run(results: Results) -> Compared:
+def of_run(results: Results) -> Compared:
+    """What is compared of a run directory."""
     moments = (*results.at_classes, results.stream.n_labels)
     methods = {
         method: {n: accuracies_by_sequence(results, method, n if n in results.at_classes else None) for n in moments}
@@ -147,7 +148,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for each in comparison.differences:
         n_shared = 0 if each.interval is None else each.interval.n
         words = "" if each.verdict is None else each.verdict.word
-        p = "-" if each.verdict is None else _p(each.verdict.corrected)
+        p = "-" if each.verdict is None else p_text(each.verdict.corrected)
         shown = show(each.interval, signed=True, digits=2)
         body.add_row(Text(each.method), str(each.n_classes), shown, p, words, str(n_shared))
     shared = [each.interval.n for each in comparison.differences if each.interval is not None]
@@ -163,5 +164,6 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(Text(" ".join(notes)), soft_wrap=True)
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """For people."""
     return "-" if value != value else "< 0.001" if value < 0.001 else f"{value:.3f}"

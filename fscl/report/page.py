@@ -4,8 +4,6 @@ Same run directory, same bytes: the page carries no time and no path of the mach
 """
 
 import base64
-import hashlib
-import re
 import shlex
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,13 +17,15 @@ from markupsafe import Markup
 from fscl.continual.registry import find_method, method_name
 from fscl.errors import MisuseError
 from fscl.experiment.record import RunRecord
+from fscl.experiment.toml import toml_value
 from fscl.plugins import is_reference
-from fscl.report.commands import run_command, shown_path, toml_listing, toml_value
+from fscl.report.commands import run_command, shown_path, toml_listing
 from fscl.report.contents import DATA_FILES, GALLERIES, INTRODUCTIONS, SECTIONS, TABLES, figure_specs
 from fscl.report.figures.lines import to_csv
 from fscl.report.figures.svg import stand_alone
 from fscl.report.results import Results, read_results
 from fscl.report.sentence import summary_sentence
+from fscl.report.shell import page_script, page_style, script_hash, typeset
 from fscl.report.spec import FigureSpec, Gallery, Measure, Picture
 from fscl.report.table import Cell, Table, describe_run, make_table
 from fscl.report.writers.csv_file import csv_text
@@ -134,7 +134,7 @@ def render_page(
     environment.filters["typeset"] = typeset
     environment.filters["heading"] = lambda heading: heading[:1].upper() + heading[1:]
     environment.filters["png"] = lambda png: Markup(f"data:image/png;base64,{base64.b64encode(png).decode()}")
-    script = (files("fscl.report") / "page.js").read_text("utf-8")
+    script, style = page_script(), page_style()
     template = environment.from_string((files("fscl.report") / "page.html.j2").read_text("utf-8"))
     return template.render(
         results=results,
@@ -143,8 +143,9 @@ def render_page(
         sentence=summary_sentence(results),
         sections=_sections(results, tables, figures, texts),
         glossary=_glossary(tables),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=style,
+        script=script,
+        script_hash=script_hash(script),
         methods=[_note(results, method) for method in results.methods],
         stream=describe_run(results),
         command=run_command(results.about["config"], folder),
@@ -152,11 +153,6 @@ def render_page(
         report_command=shlex.join(["fscl", "report", folder]),
         listing=toml_listing(results.about["config"]),
     )
-
-
-def typeset(text: str) -> str:
-    """A true minus before digits, and a dash for what is missing."""
-    return re.sub(r"-(?=\d)", "−", text).replace("-", "–")
 
 
 def _sections(results: Results, tables: list[Table], figures: dict[str, str], texts: dict[str, str]) -> list[Section]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fscl.errors import MisuseError, RunError, UnknownName
-from fscl.experiment.executors import EXECUTORS, find_executor
+from fscl.experiment.executors import Placement, find_executor
 from fscl.experiment.executors.local import MAX_DEATHS, _Queue
 from fscl.experiment.plan import Cell
 from fscl.experiment.record import RunRecord
@@ -37,7 +37,7 @@ def test_cells_computed_in_this_process_leave_the_bits_of_two_worker_processes(f
 def test_an_observed_and_generating_run_leaves_the_same_files_from_every_executor(tmp_path: Path):
     observe = {"drift": {"after": [1]}, "penalties": {"after": 1}, "fisher": {"steps": [0, 2], "episodes": 0}}
     config = tiny(run__methods=["gr"], run__reference="gr", run__n_sequences=1, observe=observe)
-    records = [run_experiment(config, tmp_path / name, workers=1, executor=name) for name in EXECUTORS]
+    records = [run_experiment(config, tmp_path / name, workers=1, executor=name) for name in ("local", "in-process")]
     files = [files_of(record) for record in records]
     assert files[0] == files[1]
     assert {f"files/gr-000/{name}" for name in ("confusions.json", "observed/drift.json", "generated.png")} <= files[
@@ -58,6 +58,13 @@ def test_in_process_starts_no_process_and_refuses_to_be_several(tmp_path: Path, 
 def test_an_unknown_executor_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownName, match=r"no executor named 'locale'\. Did you mean 'local'\?"):
         find_executor("locale")
+
+
+@pytest.mark.parametrize("placement", [Placement(address="127.0.0.1:6379"), Placement(send_data=True)])
+def test_what_is_said_about_other_machines_is_refused_where_there_are_none(placement: Placement):
+    option = "--address" if placement.address else "--send-data"
+    with pytest.raises(MisuseError, match=f"{option} is about other machines, but --executor local"):
+        find_executor("local", placement)
 
 
 def test_a_worker_killed_in_the_middle_of_a_cell_changes_no_bit(

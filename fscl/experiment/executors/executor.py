@@ -1,10 +1,12 @@
 """What an executor is: it maps cells to what they give, and needs nothing but the order, which is a value."""
 
+import pickle
 import warnings
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from fscl.errors import FsclError
+from fscl.errors import FsclError, RunError
 from fscl.evaluation.contamination import SeenBefore
 from fscl.experiment.cell import compute
 from fscl.experiment.config import Config
@@ -16,6 +18,8 @@ OnTick = Callable[[Cell, Tick], None]
 """Called when a task of a cell is done. A cell that is computed again may begin at 1 again."""
 Begun = Callable[[Cell], bytes | None]
 """What a cell that was computed in part goes on from (`Tick.begun`); asked for when the cell is about to be computed."""
+Tell = Callable[[str], None]
+"""Called with a sentence for people about where cells are computed."""
 
 
 class Executor(Protocol):
@@ -25,7 +29,7 @@ class Executor(Protocol):
         """How many cells to compute at a time: what was asked, if it can be, or else a default."""
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun, tell: Tell
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, as they finish, in any order. Closing the generator stops what is under way."""
 
@@ -35,6 +39,15 @@ def attempt(order: Order, cell: Cell, on_task: Callable[[Tick], None], begun: by
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SeenBefore)  # the driver has said it
         try:
-            return compute(order, cell, on_task, begun)
+            return (order.compute or compute)(order, cell, on_task, begun)
         except FsclError as error:
             return error
+
+
+def sendable(error: Exception) -> Exception:
+    """The error, or one that says the same where it cannot be sent to another process."""
+    with suppress(Exception):
+        pickle.loads(pickle.dumps(error))
+        return error
+    kind = RunError if isinstance(error, FsclError) else RuntimeError
+    return kind(f"{type(error).__name__}: {error}")

@@ -5,7 +5,7 @@ from functools import partial
 
 from fscl.errors import MisuseError
 from fscl.experiment.config import Config
-from fscl.experiment.executors.executor import Begun, OnTick, Outcome, attempt
+from fscl.experiment.executors.executor import Begun, OnTick, Outcome, Tell, attempt
 from fscl.experiment.plan import Cell, Order
 
 
@@ -22,7 +22,7 @@ class InProcess:
         return 1
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun, tell: Tell
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, in the order given."""
         for cell in cells:

@@ -6,19 +6,17 @@ the same bits. The last try has the machine to itself. A cell whose process dies
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from fscl.errors import FsclError, RunError
+from fscl.errors import RunError
 from fscl.experiment.config import Config
-from fscl.experiment.executors.executor import Begun, OnTick, Outcome, attempt
+from fscl.experiment.executors.executor import Begun, OnTick, Outcome, Tell, attempt, sendable
 from fscl.experiment.plan import Cell, Order
 from fscl.process import configure_process
 
@@ -36,7 +34,7 @@ class LocalProcesses:
         return workers or (usable_cores() if config.device == "cpu" else 1)
 
     def compute(
-        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun
+        self, order: Order, cells: Sequence[Cell], workers: int, on_tick: OnTick, begun: Begun, tell: Tell
     ) -> Generator[tuple[Cell, Outcome], None, None]:
         """Every cell with its outcome, as they finish."""
         queue = _Queue(cells)
@@ -178,10 +176,10 @@ def _serve(connection: "Connection[Any, Any]") -> None:
         while (job := _next(connection)) is not None:
             cell, begun = job
             outcome = attempt(order, cell, lambda tick: connection.send((TICK, tick)), begun)
-            connection.send((OUTCOME, outcome if not isinstance(outcome, Exception) else _picklable(outcome)))
+            connection.send((OUTCOME, outcome if not isinstance(outcome, Exception) else sendable(outcome)))
     except Exception as error:  # whatever it is, the driver must hear of it
         error.add_note(f"In a worker process:\n{traceback.format_exc()}")
-        connection.send((UNEXPECTED, _picklable(error)))
+        connection.send((UNEXPECTED, sendable(error)))
 
 
 def _next(connection: "Connection[Any, Any]") -> Any:
@@ -189,15 +187,6 @@ def _next(connection: "Connection[Any, Any]") -> Any:
         return connection.recv()
     except EOFError:
         return None
-
-
-def _picklable(error: Exception) -> Exception:
-    """The error, or one that says the same where it cannot be sent."""
-    with suppress(Exception):
-        pickle.loads(pickle.dumps(error))
-        return error
-    kind = RunError if isinstance(error, FsclError) else RuntimeError
-    return kind(f"{type(error).__name__}: {error}")
 
 
 def _die_with_parent() -> None:

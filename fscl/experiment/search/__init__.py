@@ -1,0 +1,1 @@
+"""Hyper-parameters chosen on validation classes, and on nothing else."""

@@ -1,0 +1,1 @@
+"""Several configurations as one piece of work: bases that are trained, and runs that begin with them."""
