@@ -1,7 +1,7 @@
 """How cells scale: cells a minute with 1 and 2 workers, local and on Ray, and at how many nodes the driver ends it.
 
     python benchmarks/scaling.py
-    python benchmarks/scaling.py --cells 6 --seconds 5
+    python benchmarks/scaling.py --kinds waiting --workers 2 --cells 36 --empty 0     # the overhead alone
 
 The Ray nodes are started here, on the loopback interface of this machine. *Learned* cells are real ones (replay on glyphs,
 as many steps as fill the seconds asked for); *waiting* cells sleep as long, so that a machine which is busy with other work
@@ -45,18 +45,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=5.0, help="that a cell takes")
-    parser.add_argument("--empty", type=int, default=1000, help="cells that do nothing, to measure the driver with")
+    parser.add_argument("--kinds", nargs="+", choices=("waiting", "learned"), default=("waiting", "learned"))
+    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=(1, 2))
+    parser.add_argument(
+        "--empty", type=int, default=1000, help="cells that do nothing, to measure the driver with; 0: do not"
+    )
     asked = parser.parse_args()
     fscl.configure_process()
     with tempfile.TemporaryDirectory(prefix="fscl-scaling-") as place, two_nodes() as address:
         folder = Path(place)
-        steps, seconds = calibrate(asked.seconds)
-        print(f"A learned cell of {steps} steps takes {seconds:.1f} s alone.\n", flush=True)
+        steps = 5
+        if "learned" in asked.kinds:
+            steps, seconds = calibrate(asked.seconds)
+            print(f"A learned cell of {steps} steps takes {seconds:.1f} s alone.\n", flush=True)
         print(
             f"{'cells':<9} {'executor':<9} {'workers':>7} {'wall s':>7} {'cells/min':>10} {'overhead':>9} {'to local':>9}"
         )
-        for kind in ("waiting", "learned"):
+        for kind in asked.kinds:
             compare(kind, asked, steps, address, folder)
+        if not asked.empty:
+            return
         handling = cost_of_handling(address, asked.empty)
         writing = cost_of_writing(folder / "writing", finished_cell(steps))
     print(f"\nThe driver: {1e3 * handling:.2f} ms to hand out and take back a cell ({1 / handling:,.0f} a second);")
@@ -71,7 +79,7 @@ def main() -> None:
 def compare(kind: str, asked: argparse.Namespace, steps: int, address: str, folder: Path) -> None:
     """A line for each executor and number of workers."""
     walls: dict[tuple[str, int], float] = {}
-    for workers in (1, 2):
+    for workers in asked.workers:
         for name in ("local", "ray"):
             executor = find_executor(name, Placement(address) if name == "ray" else None)
             begin = time.monotonic()
