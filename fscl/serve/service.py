@@ -33,7 +33,7 @@ from fscl.serve.events import Hub
 from fscl.serve.exports import Exports
 from fscl.serve.inbox import Likeness
 from fscl.serve.inference import Inference, Question, answer_together
-from fscl.serve.jobs import Job, Jobs
+from fscl.serve.jobs import Job, Jobs, reused
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal, log
 from fscl.serve.tray import FOLDER, Tray
@@ -153,9 +153,27 @@ class Service:
 
     # changing
 
-    def lesson(self, present: Present, pictures: Pictures, labels: Sequence[Label], call: CallName) -> Lesson:
+    def lesson(self, pictures: Pictures, labels: Sequence[Label], call: CallName, *, id: str | None = None) -> Lesson:
         """Pictures with their labels, as one call."""
-        return Lesson(pictures.images, tuple(labels), pictures.sources, call, now(), pictures.originals)
+        return Lesson(pictures.images, tuple(labels), pictures.sources, call, now(), pictures.originals, id)
+
+    def learned_before(self, id: str | None, call: CallName, n_examples: int) -> answers.Json | None:
+        """The answer to a lesson that is sent again, where the present state has learned it already.
+
+        Args:
+            id: of the lesson.
+            call: that it is sent with.
+            n_examples: in it.
+        """
+        present = self.present()
+        event = None if id is None else next((e for e in present.knowledge.history if e.lesson == id), None)
+        if event is None:
+            return None
+        if (event.call, event.n_examples) != (call, n_examples):
+            raise reused(id)
+        manifest, is_last = self.manifest(), event is present.knowledge.history[-1]
+        numbers = [0 if manifest.begins_empty else None, *(record.number for record in manifest.states)]
+        return answers.repeated(present, event, undo_to=numbers[-2] if is_last and len(numbers) > 1 else None)
 
     def teach(
         self, job: Job, lesson: Lesson, *, left_out: Sequence[str] = (), drop: Sequence[str] = ()
@@ -165,7 +183,12 @@ class Service:
         def act(before: Present, job: Job) -> None:
             before.model.learn(lesson, before_commit=job.commit)
 
-        done = self.writer.submit(self.apply, job, act, left_out).result()
+        def work() -> answers.Json:
+            self.refresh()  # the lesson may have been completed meanwhile, by whichever process
+            before = self.learned_before(lesson.id, lesson.call, len(lesson.labels))
+            return self.apply(job, act, left_out) if before is None else before
+
+        done = self.writer.submit(work).result()
         if drop:
             waited = not {each.id for each in self.tray.inbox()}.isdisjoint(drop)
             self.tray.drop(drop)
