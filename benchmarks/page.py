@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -84,8 +85,8 @@ def film(path: Path, pictures: list[Path], *, seconds_each: float = 3) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, float]]:
-    """The address of `fscl serve`, and the seconds until it has said it."""
+def serving(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """The address of `fscl serve`, its process, and the seconds until it has said it (those of a processor)."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "fscl", "serve", str(folder), "--no-browser", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -95,9 +96,21 @@ def serving(folder: Path) -> Iterator[tuple[str, float]]:
             if "Ctrl-C" in line:
                 break
         try:
-            yield address, time.perf_counter() - began
+            yield address, process.pid, f"{time.perf_counter() - began:.1f} ({cpu(process.pid):.1f})"
         finally:
             process.terminate()
+
+
+def cpu(pid: int) -> float:
+    """Seconds of a processor that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def answered(address: str) -> float:
+    """Pictures that a service has answered."""
+    with urllib.request.urlopen(f"{address}api/v1/metrics", timeout=60) as said:
+        return float(re.search(r"^fscl_pictures_answered_total (\d+)", said.read().decode(), re.MULTILINE)[1])
 
 
 def drop(page: Any, selector: str, path: Path) -> None:
@@ -131,7 +144,7 @@ def measured(play: Any, purpose: str, pictures: Path, place: Path, screens: Path
         if screens is not None:
             page.screenshot(path=screens / f"{purpose}-{name}.png")
 
-    with serving(place / purpose) as (address, start_seconds):
+    with serving(place / purpose) as (address, pid, start_seconds):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(600_000)
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
@@ -162,24 +175,28 @@ def measured(play: Any, purpose: str, pictures: Path, place: Path, screens: Path
         page.locator("#steady-answer bdi").wait_for()
         page.wait_for_timeout(2000)
         page.evaluate(FRAMES)
-        rates = []
+        rates, before = [], (answered(address), cpu(pid), time.perf_counter())
         for _ in range(SECONDS):
             page.wait_for_timeout(1000)
             rates.append(float(page.locator(".rate").get_attribute("data-rate")))
+        after = (answered(address), cpu(pid), time.perf_counter())
+        n, busy, seconds = (now - then for now, then in zip(after, before, strict=True))
         seen = page.evaluate("seen")
         shot("live")
-    with serving(place / purpose) as (_, again_seconds):
+        page.close()  # before the service goes, which it would look for
+    with serving(place / purpose) as (_, _, again_seconds):
         pass
     browser.close()
     changes = sum(one != other for one, other in pairwise(seen))
     if problems:
         print(f"{purpose}: the console says {problems}")
     return {
-        "first start, s": f"{start_seconds:.1f}",
-        "start with a model, s": f"{again_seconds:.1f}",
+        "first start, s (of a processor)": start_seconds,
+        "start with a model, s (of a processor)": again_seconds,
         f"lesson of {N_CLASSES} × {N_SHOTS}, s": f"{lesson_seconds:.1f}",
         f"right of {N_CLASSES * N_ASKED}": right,
-        "camera: answers a second (least)": f"{np.mean(rates):.1f} ({min(rates):.1f})",
+        "camera: answers a second (least)": f"{n / seconds:.1f} ({min(rates):.1f})",
+        "CPU of the service an answer, ms": f"{1000 * busy / n:.0f}",
         f"answer changed in {SECONDS} s": str(changes),
     }
 

@@ -178,7 +178,7 @@ function ranked(answer, each, open) {
   return el(
     "li",
     {},
-    el("bdi", { class: "name" }, text),
+    el("bdi", { class: "name", title: text }, text),
     bar(each.probability),
     el("span", { class: "number" }, percent(each.probability)),
     !open
