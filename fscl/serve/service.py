@@ -37,6 +37,7 @@ from fscl.serve.jobs import Job, Jobs, reused
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal, log
 from fscl.serve.tray import FOLDER, Tray
+from fscl.stopping import stoppable
 
 KEEP_STATES = 50  # of a model that the service makes
 LOOK_EVERY = 0.25  # seconds
@@ -223,7 +224,8 @@ class Service:
         """In the writer's thread: one change, and what it did."""
         before = self.refresh()
         job.at("learning")
-        act(before, job)
+        with stoppable(job.check):
+            act(before, job)
         after = self._look_again(by="page")
         manifest = self.manifest()
         numbers = [*([0] if manifest.begins_empty else []), *(record.number for record in manifest.kept)]

@@ -19,6 +19,7 @@ from fscl.serve.jobs import Job
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal
 from fscl.serve.service import Service, now
+from fscl.stopping import stoppable
 
 
 async def learn(call: Call) -> Response:
@@ -199,7 +200,9 @@ def _check_there(service: Service, ids: Sequence[str], lesson_id: str | None, na
 
 def _on_trial(service: Service, job: Job, present: Present, lesson: Any, left_out: Sequence[str]) -> answers.Json:
     job.at("learning")
-    return answers.trial(present, on_trial(present.model.teacher, present.snapshot, lesson), left_out=left_out)
+    with stoppable(job.check):
+        found = on_trial(present.model.teacher, present.snapshot, lesson)
+    return answers.trial(present, found, left_out=left_out)
 
 
 def _plains(sent: Sent, *, skip_bad: bool) -> tuple[list[tuple[Image.Image, str]], list[str]]:

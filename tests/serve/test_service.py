@@ -23,7 +23,7 @@ from fscl.serve.jobs import Job
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal
 from tests.children import FSCL, run_child
-from tests.serve.serving import CHANGE, GLYPHS, Running, drawing, lesson, model, running
+from tests.serve.serving import BASE, CHANGE, GLYPHS, Running, drawing, lesson, model, running
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> None:
@@ -202,6 +202,24 @@ def test_work_that_is_stopped_before_its_commit_changes_nothing(server: Running,
     assert server.get("/model")["n_classes"] == 3
     assert check_model(folder).strays == ()
     assert server.post("/learn", pictures=pictures)["state"] == 2  # the pictures are still there
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_long_lesson_is_stopped_while_it_learns(tmp_path: Path, dry_run: bool):
+    """This one would take a day."""
+    folder, settings = tmp_path / "model", {"steps": 10**7, "embedding_steps": "all"}
+    ContinualClassifier(BASE, "replay", settings=settings, keep_states=50).save(folder)
+    with running(folder) as server:
+        pictures = [{"id": server.send(drawing(of, i)), "label": f"glyph {of}"} for of in (0, 1) for i in (0, 1)]
+        job = server.post("/learn", pictures=pictures, dry_run=dry_run, wait=False, expect=202)["job"]
+        until(lambda: server.get(f"/jobs/{job['id']}")["job"]["phase"] == "learning")
+        time.sleep(0.2)
+        server.post(f"/jobs/{job['id']}/stop")
+        until(lambda: server.get(f"/jobs/{job['id']}")["job"]["state"] == "stopped")
+        assert server.get("/model")["n_classes"] == 0
+        assert server.get("/health")["status"] == "ok"
+    found = check_model(folder)
+    assert (found.problems, found.strays, found.waiting) == ((), (), False)
 
 
 def test_a_job_cannot_be_stopped_once_it_is_being_written():
