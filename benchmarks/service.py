@@ -119,6 +119,7 @@ def main() -> int:
     parser.add_argument("--askers", type=int, default=50)
     parser.add_argument("--teachers", type=int, default=5)
     parser.add_argument("--kill-every", type=float, default=20, help="seconds on average; 0 for never")
+    parser.add_argument("--only", choices=["questions", "steady", "faults"], help="one phase")
     parser.add_argument("--plain", metavar="FOLDER", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plain:
@@ -127,7 +128,9 @@ def main() -> int:
     configure_process()
     place = Path(tempfile.mkdtemp(prefix="fscl-service-"))
     try:
-        wrong = [*questions(place, given), *steady(place, given), *faults(place, given)]
+        phases = {"questions": questions, "steady": steady, "faults": faults}
+        chosen = [phase for name, phase in phases.items() if given.only in (None, name)]
+        wrong = [each for phase in chosen for each in phase(place, given)]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     for each in wrong[:20]:
@@ -137,7 +140,7 @@ def main() -> int:
 
 def questions(place: Path, given: argparse.Namespace) -> list[str]:
     """Questions alone, by turns, so that what else the machine does meets all of them."""
-    folder, turn = place / "model", max(3.0, given.seconds / 10) / N_TURNS
+    folder, turn = place / "asked", max(3.0, given.seconds / 10) / N_TURNS
     make_model(folder)
     library, plain, service = Tally(), Tally(), Tally()
     for _ in range(N_TURNS):
@@ -185,7 +188,8 @@ def _part(found: Mixed, start: float) -> tuple[int, int]:
 
 def faults(place: Path, given: argparse.Namespace) -> list[str]:
     """Kills: what is there afterwards."""
-    folder, found, broken = place / "model", Mixed(), list[str]()
+    folder, found, broken = place / "taught", Mixed(), list[str]()
+    make_model(folder)
     found.run(
         folder,
         given.seconds,

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import random
 import re
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from PIL import Image
 
@@ -24,8 +24,8 @@ from fscl.data.sets.glyphs import make_glyphs
 
 N_CLASSES, N_SHOTS = 20, 5
 GLYPHS = make_glyphs(n_alphabets=N_CLASSES, n_characters=1, n_drawings=2 * N_SHOTS, seed=11)
-HEADERS = {"X-FSCL": "1", "Content-Type": "image/png"}
-START_SECONDS = 120
+START_SECONDS, ANSWER_SECONDS, PAUSE = 120, 60, 0.1
+OK = 200
 CLOSE = 1e-3  # of two probabilities of one state: pictures are answered in batches of any size
 N_LESSONS_KEPT = 100  # states whose answers are remembered, to be compared
 
@@ -146,30 +146,64 @@ def serve_command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "fscl", "serve", str(folder), "--no-browser", "--port", "0"]
 
 
+class Connection:
+    """One connection that stays open; as little as will do, or the client would be what is measured."""
+
+    def __init__(self, address: Callable[[], str]) -> None:
+        self._address = address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, content: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer; ConnectionError where there is none."""
+        try:
+            return await asyncio.wait_for(self._posted(path, content), ANSWER_SECONDS)
+        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            self.close()
+            raise ConnectionError(str(error)) from error
+
+    async def _posted(self, path: str, content: bytes) -> tuple[int, bytes]:
+        host = self._address().removeprefix("http://").rstrip("/")
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*host.split(":"))
+        reader, writer = self._streams
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nX-FSCL: 1\r\nContent-Type: image/png\r\n"
+        writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        said = (await reader.readuntil(b"\r\n\r\n")).lower()
+        (length,) = re.findall(rb"\r\ncontent-length: (\d+)", said)
+        body = await reader.readexactly(int(length))
+        if b"\r\nconnection: close" in said:
+            self.close()
+        return int(said.split()[1]), body
+
+    def close(self) -> None:
+        """End it; the next question opens another."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
 async def ask_for_a_while(address: Callable[[], str], tally: Tally, n_clients: int, until: float) -> None:
     """Clients that ask one question after another; where the server is away they wait."""
 
-    async def one(number: int, client: httpx.AsyncClient) -> None:
-        chance = random.Random(number)
+    async def one(number: int) -> None:
+        chance, connection = random.Random(number), Connection(address)
         while time.monotonic() < until:
             before, question = time.perf_counter(), chance.randrange(len(QUESTIONS))
             try:
-                response = await client.post(
-                    f"{address()}api/v1/predict?top=1000", content=QUESTIONS[question], headers=HEADERS
-                )
-            except httpx.HTTPError:
+                status, body = await connection.post("/api/v1/predict?top=1000", QUESTIONS[question])
+            except ConnectionError:
                 tally.n_failed += 1
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(PAUSE)
                 continue
-            if response.status_code != 200:
+            if status != OK:
                 tally.n_refused += 1
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(PAUSE)
                 continue
             tally.seconds.append(time.perf_counter() - before)
-            tally.check(question, response.json())
+            tally.check(question, json.loads(body))
+        connection.close()
 
-    async with _client(n_clients) as client:
-        await asyncio.gather(*(one(number, client) for number in range(n_clients)))
+    await asyncio.gather(*(one(number) for number in range(n_clients)))
 
 
 async def teach_for_a_while(
@@ -177,37 +211,30 @@ async def teach_for_a_while(
 ) -> None:
     """Clients that teach a class of their own; a lesson without an answer is sent again under the same id."""
 
-    async def one(number: int, client: httpx.AsyncClient) -> None:
-        count = 0
+    async def one(number: int) -> None:
+        count, connection = 0, Connection(address)
         while time.monotonic() < until:
             count += 1
             source = f"teacher-{number}-{count}.png"
-            picture = (source, drawing(count % N_CLASSES, count % N_SHOTS), "image/png")
-            fields = {"label": f"taught {number}", "lesson": f"{number}-{count}"}
+            path = f"/api/v1/learn?label=taught-{number}&lesson={number}-{count}&name={source}"
+            content = drawing(count % N_CLASSES, count % N_SHOTS)
             while time.monotonic() < until:
                 before = time.perf_counter()
                 try:
-                    response = await client.post(
-                        f"{address()}api/v1/learn", files={"picture": picture}, data=fields, headers={"X-FSCL": "1"}
-                    )
-                except httpx.HTTPError:
+                    status, _ = await connection.post(path, content)
+                except ConnectionError:
                     tally.n_failed += 1
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(PAUSE)
                     continue
-                if response.status_code == 200:
+                if status == OK:
                     acknowledged.append(source)
                     tally.seconds.append(time.perf_counter() - before)
                     break
                 tally.n_refused += 1
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(PAUSE)
+        connection.close()
 
-    async with _client(n_clients) as client:
-        await asyncio.gather(*(one(number, client) for number in range(n_clients)))
-
-
-def _client(n_clients: int) -> httpx.AsyncClient:
-    """One connection for each; a client of httpx takes long to make."""
-    return httpx.AsyncClient(timeout=60, verify=False, limits=httpx.Limits(max_connections=n_clients))
+    await asyncio.gather(*(one(number) for number in range(n_clients)))
 
 
 def load(server: Server, tally: Tally, seconds: float, n_clients: int) -> None:

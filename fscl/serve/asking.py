@@ -17,7 +17,7 @@ from fscl.classifier.store.states import each_content
 from fscl.data.duplicates import find_duplicates, repeated
 from fscl.errors import StorageError, unknown_name
 from fscl.serve import answers, replies, requests
-from fscl.serve.decoding import plain_from_bytes, shown
+from fscl.serve.decoding import is_small, plain_from_bytes, shown
 from fscl.serve.endpoint import Call, Endpoint, json_response
 from fscl.serve.inference import MAX_BATCH
 from fscl.serve.jobs import Job
@@ -52,14 +52,14 @@ async def predict(call: Call) -> Response:
         return json_response({"state": present.number, "answers": listed})
     query = call.query(requests.PredictQuery)
     sent = await call.sent()
-    pictures = await call.decoded(_read, service, present, sent.files)
-    if len(sent.files) == 1:  # the state of the moment at which it is answered
-        present, found = await asyncio.wrap_future(service.inference.ask(pictures.images, n_nearest=query.nearest))
+    if len(sent.files) == 1 and is_small(sent.files[0][0]):  # the state of the moment at which it is answered
+        question = service.inference.ask(lambda state: _read(service, state, sent.files), n_nearest=query.nearest)
+        present, found = await asyncio.wrap_future(question)
     else:
-        found = await asked(service, present, pictures.images, query.nearest)
+        found = await asked(service, present, await call.decoded(_read, service, present, sent.files), query.nearest)
     listed = [
         answers.answer(each, name=name, top=query.top, nearest=query.nearest)
-        for each, name in zip(found, pictures.sources, strict=True)
+        for each, (_, name) in zip(found, sent.files, strict=True)
     ]
     return json_response({"state": present.number, "answers": listed})
 
@@ -73,11 +73,11 @@ async def asked(service: Service, present: Present, images: Tensor, n_nearest: i
     return found
 
 
-def _read(service: Service, present: Present, files: Sequence[tuple[bytes, str]]) -> Any:
+def _read(service: Service, present: Present, files: Sequence[tuple[bytes, str]]) -> Tensor:
     plains: list[tuple[Image.Image, str]] = [
         (plain_from_bytes(content, name=name or "the picture"), name) for content, name in files
     ]
-    return service.read_plain(present, plains)
+    return service.read_plain(present, plains, to_teach=False).images
 
 
 async def classes(call: Call) -> Response:

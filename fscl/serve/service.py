@@ -133,9 +133,11 @@ class Service:
 
     # reading pictures
 
-    def read_plain(self, present: Present, plains: Sequence[tuple[Image.Image, str]]) -> Pictures:
-        """Pictures that came with the request itself, and their names."""
-        shape, keeps = present.model.shape, present.model.keeps_originals
+    def read_plain(
+        self, present: Present, plains: Sequence[tuple[Image.Image, str]], *, to_teach: bool = True
+    ) -> Pictures:
+        """Pictures that came with the request itself, and their names; what is kept of them where they are to be taught."""
+        shape, keeps = present.model.shape, present.model.keeps_originals and to_teach
         pixels = [shape.pixels(plain) for plain, _ in plains]
         kept = tuple(encoded(plain) for plain, _ in plains) if keeps else ()
         return Pictures(shape.tensor(pixels), tuple(name for _, name in plains), kept)
@@ -302,7 +304,8 @@ class Service:
         blank = torch.zeros(1, shape.channels, shape.image_size, shape.image_size, dtype=torch.uint8)
         if snapshot.knowledge.classes:
             for n in (1, 8):
-                answer_together(present, [Question(blank.expand(n, -1, -1, -1), 3, None)])
+                images = blank.expand(n, -1, -1, -1)
+                answer_together(present, [(Question(images, 3, None), images)])
         self._present = present
 
     # telling
