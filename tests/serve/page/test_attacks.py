@@ -17,6 +17,7 @@ from tests.serve.test_attacks import png
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., Any]
+HUNG_UP = r"net::ERR_(CONTENT_LENGTH_MISMATCH|CONNECTION_RESET|CONNECTION_ABORTED|FAILED) .*/api/v1/pictures'"
 MARKUP = '<img src=x onerror="window.hacked=1"><b>elm</b>'
 SCRIPT = b"""<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>window.hacked = 1</script></svg>"""
 
@@ -132,7 +133,7 @@ def test_a_large_body_a_bomb_and_a_path_that_leads_out_are_refused_and_the_page_
     taught: Served, browser: Any, open_page: Open
 ) -> None:
     open_page.expects(  # type: ignore[attr-defined]
-        refusal(413, "pictures"),
+        rf"{refusal(413, 'pictures')}|{HUNG_UP}",  # the server does not wait for the rest of 30 MB
         refusal(422, r"pictures\?name=bomb"),
         refusal(404, r"pictures/\.\.%2f\.\.%2fmodel\.json"),
     )
@@ -175,7 +176,7 @@ def test_a_picture_with_a_script_is_refused_and_runs_nowhere(
     named = [tmp_path / "picture.svg", tmp_path / "picture.png", tmp_path / "page.html"]
     for path in named:
         path.write_bytes(SCRIPT)
-    open_page.expects(refusal(422, "pictures"), refusal(422, r"pictures\?name=picture\.png"))  # type: ignore[attr-defined]
+    open_page.expects(refusal(422, "pictures"), refusal(422, r"pictures\?name=picture\.(svg|png)"))  # type: ignore[attr-defined]
     page = open_page(browser, taught.url)
     status = page.evaluate(
         """async (text) => {
@@ -229,7 +230,8 @@ def test_nothing_of_the_page_runs_from_elsewhere_or_inline(taught: Served, brows
     open_page.expects(  # type: ignore[attr-defined]
         r"[Ee]xecuting inline script violates .*script-src 'self'",
         r"inline style violates .*style-src 'self'",
-        r"example\.org.* violates .*connect-src 'self'",
+        r"example\.org/?'? violates .*connect-src 'self'",
+        r"Fetch API cannot load https://example\.org/\. Refused to connect because it violates",
     )
     page = open_page(browser, taught.url)
     blocked = page.evaluate("""async () => {
