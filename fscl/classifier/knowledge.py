@@ -21,6 +21,7 @@ class Lesson:
         call: "fit" starts from nothing, "learn" and "correct" go on.
         when: the time of the call, ISO 8601 in UTC.
         originals: each picture as it shall be kept beside the example; none where they are not kept.
+        id: chosen by who teaches it, so that the same lesson sent again is known to be the same; None where nobody asks.
     """
 
     examples: Tensor
@@ -29,6 +30,7 @@ class Lesson:
     call: CallName
     when: str
     originals: tuple[bytes, ...] = ()
+    id: str | None = None
 
     def __repr__(self) -> str:
         return f"<Lesson {self.call!r}: {len(self.labels)} examples of {len(set(self.labels))} classes>"
@@ -45,6 +47,7 @@ class Event:
         n_examples: how many were taught.
         n_classes: how many are known afterwards.
         accuracy: estimated afterwards by leaving one out; None where no class has two stored examples.
+        lesson: the id that its lesson was given; None where it had none.
     """
 
     number: int
@@ -55,6 +58,12 @@ class Event:
     n_examples: int
     n_classes: int
     accuracy: float | None
+    lesson: str | None = None
+
+    def details(self) -> dict[str, Any]:
+        """As a JSON value; an id that was not given is left out."""
+        content = {**vars(self), "new": list(self.new), "known": list(self.known)}
+        return {name: value for name, value in content.items() if name != "lesson" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ class Knowledge:
             "replayed": self.replayed,
             "sources": list(self.sources),
             "calibration": vars(self.calibration),
-            "history": [{**vars(event), "new": list(event.new), "known": list(event.known)} for event in self.history],
+            "history": [event.details() for event in self.history],
         }
 
     def __repr__(self) -> str:

@@ -350,5 +350,6 @@ def _recorded(
         n_examples=len(lesson.labels),
         n_classes=len(after.classes),
         accuracy=after.calibration.accuracy,
+        lesson=lesson.id,
     )
     return replace(after, history=(*after.history, event))

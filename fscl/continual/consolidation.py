@@ -2,8 +2,7 @@
 
 Slow weights carry what generalises from task to task; fast weights start from them, learn the task at hand together with
 the replayed ones, and answer questions. Learning a task is two steps: *tag* the slow weights by the task's expected
-gradient, then *fast learning*, in which the tags gate how far the embedding may move. Afterwards the slow
-weights follow a little.
+gradient, then *fast learning*, in which the tags gate how far the embedding may move. The slow weights follow a little.
 
 L. Wang, Q. Li, Y. Zhong, J. Zhu, "Few-shot Continual Learning: a Brain-inspired Approach", 2021 (Algorithm 1).
 
@@ -60,6 +59,7 @@ from fscl.nets.params import (
     trainable_copy,
 )
 from fscl.rng import generator
+from fscl.stopping import each
 
 FINITE_CHECK_EVERY = 50  # steps; a check each step would cost more than it tells
 
@@ -169,7 +169,7 @@ class Consolidation(ContinualLearner):
         settings, second_views = self.settings, self.settings.objective.lone_shots == "view"
         diagnostics: dict[str, float] = {"embedding_steps": 0}
         source = BatchSource(self.network, replay, settings.jitter, settings.mirror, second_views, settings.autocast)
-        for step in range(settings.moving_steps_of(self.n_tasks)):
+        for step in each(range(settings.moving_steps_of(self.n_tasks))):
             features_by, y = source.next()
             with autocast(settings.autocast):
                 features = features_by(fast, self._learned_with)
@@ -211,7 +211,7 @@ class Consolidation(ContinualLearner):
         if not steps:
             return
         features = self._embed_replay(replay, fast, statistics)
-        for step in steps:
+        for step in each(steps):
             chosen = replay.batch()
             known, y = (features, replay.y) if chosen is None else (features[chosen], replay.y[chosen])
             loss = cross_entropy(linear(fast_head, known), y)

@@ -64,7 +64,7 @@ def answer(
 
 def event(of: Event) -> Json:
     """One line of history."""
-    return {**vars(of), "new": list(of.new), "known": list(of.known), "line": event_line(of)}
+    return {**of.details(), "lesson": of.lesson, "line": event_line(of)}
 
 
 def class_change(of: ClassChange) -> Json:
@@ -110,7 +110,15 @@ def change(before: Present, after: Present, *, left_out: Sequence[str] = (), und
         "lines": lines,
         "left_out": list(left_out),
         "undo_to": undo_to,
+        "repeated": False,
     }
+
+
+def repeated(present: Present, called: Event, *, undo_to: int | None) -> Json:
+    """What is said to a lesson that was sent again: it is learned already, and nothing was taught twice."""
+    said = change(present, present, undo_to=undo_to)
+    lines = [event_line(called), "this lesson was learned before; nothing was taught twice"]
+    return {**said, "event": event(called), "lines": lines, "repeated": True}
 
 
 def trial(present: Present, found: Trial, *, left_out: Sequence[str] = ()) -> Json:
@@ -126,6 +134,7 @@ def trial(present: Present, found: Trial, *, left_out: Sequence[str] = ()) -> Js
         "lines": [*trial_lines(found), "nothing was learned: this was a dry run"],
         "left_out": list(left_out),
         "undo_to": None,
+        "repeated": False,
     }
 
 

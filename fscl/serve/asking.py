@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from PIL import Image
@@ -15,8 +16,8 @@ from fscl.classifier.labels import Label
 from fscl.classifier.store.states import each_content
 from fscl.data.duplicates import find_duplicates, repeated
 from fscl.errors import StorageError, unknown_name
-from fscl.serve import answers, schemas
-from fscl.serve.decoding import plain_from_bytes, shown
+from fscl.serve import answers, replies, requests
+from fscl.serve.decoding import is_small, plain_from_bytes, shown
 from fscl.serve.endpoint import Call, Endpoint, json_response
 from fscl.serve.inference import MAX_BATCH
 from fscl.serve.jobs import Job
@@ -32,7 +33,7 @@ async def predict(call: Call) -> Response:
     service = call.service
     present = service.taught()
     if call.is_json:
-        wanted = await call.body(schemas.PredictRequest)
+        wanted = await call.body(requests.PredictRequest)
         if wanted.keep and service.read_only:
             raise Refusal("read_only", "this service is read-only; nothing can be kept.")
         pictures = await call.decoded(service.read_kept, present, wanted.pictures)
@@ -49,16 +50,16 @@ async def predict(call: Call) -> Response:
             for each, name, key in zip(found, pictures.sources, wanted.pictures, strict=True)
         ]
         return json_response({"state": present.number, "answers": listed})
-    query = call.query(schemas.PredictQuery)
+    query = call.query(requests.PredictQuery)
     sent = await call.sent()
-    pictures = await call.decoded(_read, service, present, sent.files)
-    if len(sent.files) == 1:  # the state of the moment at which it is answered
-        present, found = await asyncio.wrap_future(service.inference.ask(pictures.images, n_nearest=query.nearest))
+    if len(sent.files) == 1 and is_small(sent.files[0][0]):  # the state of the moment at which it is answered
+        question = service.inference.ask(lambda state: _read(service, state, sent.files), n_nearest=query.nearest)
+        present, found = await asyncio.wrap_future(question)
     else:
-        found = await asked(service, present, pictures.images, query.nearest)
+        found = await asked(service, present, await call.decoded(_read, service, present, sent.files), query.nearest)
     listed = [
         answers.answer(each, name=name, top=query.top, nearest=query.nearest)
-        for each, name in zip(found, pictures.sources, strict=True)
+        for each, (_, name) in zip(found, sent.files, strict=True)
     ]
     return json_response({"state": present.number, "answers": listed})
 
@@ -72,11 +73,11 @@ async def asked(service: Service, present: Present, images: Tensor, n_nearest: i
     return found
 
 
-def _read(service: Service, present: Present, files: Sequence[tuple[bytes, str]]) -> Any:
+def _read(service: Service, present: Present, files: Sequence[tuple[bytes, str]]) -> Tensor:
     plains: list[tuple[Image.Image, str]] = [
         (plain_from_bytes(content, name=name or "the picture"), name) for content, name in files
     ]
-    return service.read_plain(present, plains)
+    return service.read_plain(present, plains, to_teach=False).images
 
 
 async def classes(call: Call) -> Response:
@@ -84,7 +85,7 @@ async def classes(call: Call) -> Response:
 
 
 async def examples(call: Call) -> Response:
-    query, present = call.query(schemas.ExamplesQuery), call.service.present()
+    query, present = call.query(requests.ExamplesQuery), call.service.present()
     return json_response(await call.blocking(_examples, present, query))
 
 
@@ -102,7 +103,7 @@ def _examples(present: Present, query: Any) -> dict[str, Any]:
 
 
 async def example_picture(call: Call) -> Response:
-    size, present = call.query(schemas.SizeQuery).size, call.service.present()
+    size, present = call.query(requests.SizeQuery).size, call.service.present()
     content, media = await call.decoded(lambda: shown(present.picture(call.path["key"]), size))
     return Response(content, media_type=media, headers=FOR_EVER)
 
@@ -132,7 +133,8 @@ def _history(service: Service) -> dict[str, Any]:
     earlier: dict[Label, float | None] = {}
     if manifest.begins_empty:
         states.append({"state": 0, "event": None, "accuracy": None, "changes": []})
-    for record, content in zip(manifest.kept, each_content(service.folder, manifest.kept), strict=True):
+    contents = islice(each_content(service.folder, manifest.stored), len(manifest.ground), None)
+    for record, content in zip(manifest.kept, contents, strict=True):
         if isinstance(content, StorageError):  # a writer dropped it meanwhile
             continue
         details = content.details
@@ -162,7 +164,7 @@ def _history(service: Service) -> dict[str, Any]:
 
 async def test(call: Call) -> Response:
     """Ask for labelled pictures, a part at a time: it shows how far it is, and can be stopped."""
-    wanted, service = await call.body(schemas.TestRequest), call.service
+    wanted, service = await call.body(requests.TestRequest), call.service
     service.taught()
 
     def work(job: Job) -> dict[str, Any]:
@@ -204,27 +206,27 @@ ENDPOINTS = (
         "/api/v1/predict",
         "What pictures show: label, probability, unknown, nearest examples",
         predict,
-        body=schemas.PredictRequest,
+        body=requests.PredictRequest,
         raw=True,
         form=True,
-        query=schemas.PredictQuery,
-        answer=schemas.PredictAnswer,
+        query=requests.PredictQuery,
+        answer=replies.PredictAnswer,
     ),
-    Endpoint("GET", "/api/v1/classes", "Every class, and how good it is", classes, answer=schemas.ClassesAnswer),
+    Endpoint("GET", "/api/v1/classes", "Every class, and how good it is", classes, answer=replies.ClassesAnswer),
     Endpoint(
         "GET",
         "/api/v1/examples",
         "The stored examples, of one class or of all",
         examples,
-        query=schemas.ExamplesQuery,
-        answer=schemas.ExamplesAnswer,
+        query=requests.ExamplesQuery,
+        answer=replies.ExamplesAnswer,
     ),
     Endpoint(
         "GET",
         "/api/v1/examples/{key}/picture",
         "A stored example in small",
         example_picture,
-        query=schemas.SizeQuery,
+        query=requests.SizeQuery,
         media=("image/png", "image/jpeg"),
     ),
     Endpoint(
@@ -232,22 +234,22 @@ ENDPOINTS = (
         "/api/v1/doubts",
         "Labels that are probably wrong, and pictures that repeat",
         doubts,
-        answer=schemas.DoubtsAnswer,
+        answer=replies.DoubtsAnswer,
     ),
     Endpoint(
         "GET",
         "/api/v1/history",
         "What was learned when, and which states can be gone to",
         history,
-        answer=schemas.HistoryAnswer,
+        answer=replies.HistoryAnswer,
     ),
     Endpoint(
         "POST",
         "/api/v1/test",
         "How good the answers to labelled pictures are",
         test,
-        body=schemas.TestRequest,
-        answer=schemas.TestAnswer,
+        body=requests.TestRequest,
+        answer=replies.TestAnswer,
         later=True,
     ),
 )

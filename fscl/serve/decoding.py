@@ -13,6 +13,7 @@ from fscl.serve.refusals import Refusal
 MAX_PICTURE_BYTES = 20 * 2**20
 MAX_PIXELS = 50 * 10**6
 MAX_SIDE = 20_000  # pixels: a picture of one row and millions of columns costs far more than its pixels
+SMALL_BYTES, SMALL_PIXELS = 64 * 1024, 320 * 320
 MAX_NAME = 200
 THUMBNAIL_QUALITY = 88
 SMALL_SIDE = 128  # up to here a PNG is no larger and loses nothing
@@ -34,6 +35,17 @@ def plain_from_bytes(content: bytes, *, name: str) -> Image.Image:
     plain = open_plain(content, name=name)
     _check_size(plain.size, name)  # of formats that Pillow opens by a plug-in
     return plain
+
+
+def is_small(content: bytes) -> bool:
+    """Whether a picture is read in a millisecond or two; its header is looked at, and no pixel."""
+    if len(content) > SMALL_BYTES:
+        return False
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            return image.width * image.height <= SMALL_PIXELS
+    except Exception:  # whatever it is, it is judged where it is decoded
+        return False
 
 
 def for_people(name: str) -> str:

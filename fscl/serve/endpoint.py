@@ -20,7 +20,7 @@ from fscl.serve.decoding import MAX_PICTURE_BYTES, for_people
 from fscl.serve.guard import Rules, too_large
 from fscl.serve.metrics import Metrics
 from fscl.serve.refusals import Refusal
-from fscl.serve.schemas import MAX_AT_ONCE
+from fscl.serve.requests import MAX_AT_ONCE
 from fscl.serve.service import Service
 
 JSON, FORM = "application/json", "multipart/form-data"

@@ -23,16 +23,26 @@ MAX_BATCH = 64  # pictures
 MAX_WAITING = 1024
 
 Answered = tuple[Present, list[Explanation]]
+Asked = Tensor | Callable[[Present], Tensor]
 
 
 @dataclass(eq=False)
 class Question:
-    """Pictures as the base takes them, and where the answer goes."""
+    """Pictures as the base takes them, or one that is yet to be read, and where the answer goes."""
 
-    images: Tensor
+    asked: Asked
     n_nearest: int
     present: Present | None
     answer: "Future[Answered]" = field(default_factory=Future)
+
+    @property
+    def n(self) -> int:
+        """How many pictures."""
+        return len(self.asked) if isinstance(self.asked, Tensor) else 1
+
+    def images(self, present: Present) -> Tensor:
+        """The pictures, as the base of that state takes them."""
+        return self.asked if isinstance(self.asked, Tensor) else self.asked(present)
 
 
 class Inference:
@@ -56,21 +66,22 @@ class Inference:
         self._waiting.put(None)
         self._thread.join(timeout=10)
 
-    def ask(self, images: Tensor, *, n_nearest: int = 3, present: Present | None = None) -> "Future[Answered]":
+    def ask(self, asked: Asked, *, n_nearest: int = 3, present: Present | None = None) -> "Future[Answered]":
         """Ask about at most 64 pictures; the answer comes with the state that it is from.
 
         Args:
-            images: as the base takes them.
+            asked: pictures as the base takes them; or what reads one small picture, which is then done by the thread that
+                answers: what is quickly read need not go through another thread first, and more wait for one pass.
             n_nearest: stored examples with each answer.
             present: a state to answer from; that of the moment unless given.
         """
-        if len(images) > MAX_BATCH:
-            raise ValueError(f"{len(images)} pictures in one question; at most {MAX_BATCH}")
+        question = Question(asked, n_nearest, present)
+        if question.n > MAX_BATCH:
+            raise ValueError(f"{question.n} pictures in one question; at most {MAX_BATCH}")
         with self._lock:
-            if self.n_waiting + len(images) > MAX_WAITING:
+            if self.n_waiting + question.n > MAX_WAITING:
                 raise Refusal("busy", "too many questions are waiting; ask again in a second.", {"Retry-After": "1"})
-            self.n_waiting += len(images)
-        question = Question(images, n_nearest, present)
+            self.n_waiting += question.n
         self._waiting.put(question)
         return question.answer
 
@@ -85,9 +96,9 @@ class Inference:
                 left.append(first)
             batch, stopping = self._taken(left)
             with self._lock:
-                self.n_waiting -= sum(len(each.images) for each in batch)
+                self.n_waiting -= sum(each.n for each in batch)
                 self.n_batches += 1
-                self.n_answered += sum(len(each.images) for each in batch)
+                self.n_answered += sum(each.n for each in batch)
             self._answer(batch)
             if stopping:
                 return
@@ -105,42 +116,46 @@ class Inference:
                 if following is None:
                     return batch, True
                 left.append(following)
-            if n + len(left[0].images) > MAX_BATCH:
+            if n + left[0].n > MAX_BATCH:
                 return batch, False
-            n += len(left[0].images)
+            n += left[0].n
             batch.append(left.popleft())
 
     def _answer(self, batch: list[Question]) -> None:
-        groups: dict[int, tuple[Present, list[Question]]] = {}
+        groups: dict[int, tuple[Present, list[Read]]] = {}
         now: Present | None = None
         for question in batch:
             if not question.answer.set_running_or_notify_cancel():
                 continue
             try:
                 now = now or self._present()
+                present = question.present or now
+                images = question.images(present)
             except Exception as error:  # whoever asked hears of it, and the thread lives on
                 question.answer.set_exception(error)
                 continue
-            present = question.present or now
-            groups.setdefault(id(present), (present, []))[1].append(question)
+            groups.setdefault(id(present), (present, []))[1].append((question, images))
         for present, questions in groups.values():
             try:
                 answer_together(present, questions)
             except BaseException as error:  # the thread outlives whatever happens to one batch
-                for question in questions:
+                for question, _ in questions:
                     if not question.answer.done():
                         question.answer.set_exception(error)
 
 
-def answer_together(present: Present, questions: list[Question]) -> None:
+Read = tuple[Question, Tensor]
+
+
+def answer_together(present: Present, questions: list[Read]) -> None:
     """One pass through the network for all of them."""
     if not present.knowledge.classes:
         raise Refusal("untaught", "nothing is learned yet; teach a class first.")
-    images = torch.cat([question.images for question in questions])
-    n_nearest = max(question.n_nearest for question in questions)
-    found = explain(present.model.network, present.snapshot, images, n_nearest=n_nearest)
+    n_nearest = max(question.n_nearest for question, _ in questions)
+    together = torch.cat([images for _, images in questions])
+    found = explain(present.model.network, present.snapshot, together, n_nearest=n_nearest)
     start = 0
-    for question in questions:
-        end = start + len(question.images)
+    for question, images in questions:
+        end = start + len(images)
         question.answer.set_result((present, found[start:end]))
         start = end

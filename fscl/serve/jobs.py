@@ -20,9 +20,17 @@ Result = dict[str, Any]
 class Job:
     """One piece of work. `check` is called by the work itself, wherever it may be stopped."""
 
-    def __init__(self, kind: str, label: str, changed: Callable[["Job"], None], *, total: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        label: str,
+        changed: Callable[["Job"], None],
+        *,
+        total: int | None = None,
+        lesson: str | None = None,
+    ) -> None:
         self.id = secrets.token_hex(8)
-        self.kind, self.label = kind, label
+        self.kind, self.label, self.lesson = kind, label, lesson
         self.state: JobState = "waiting"
         self.phase = "waiting"
         self.done, self.total = 0, total
@@ -91,6 +99,7 @@ class Job:
                 "id": self.id,
                 "kind": self.kind,
                 "label": self.label,
+                "lesson": self.lesson,
                 "state": self.state,
                 "phase": self.phase,
                 "done": self.done,
@@ -111,7 +120,14 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(
-        self, executor: Executor, kind: str, label: str, work: Callable[[Job], Result], *, total: int | None = None
+        self,
+        executor: Executor,
+        kind: str,
+        label: str,
+        work: Callable[[Job], Result],
+        *,
+        total: int | None = None,
+        lesson: str | None = None,
     ) -> Job:
         """Have work done by an executor.
 
@@ -121,11 +137,17 @@ class Jobs:
             label: of this piece, for people.
             work: called with its job, to say how far it is.
             total: steps, where that is known.
+            lesson: the id of the lesson; where a job teaches it, or has, that job is the answer.
         """
         with self._lock:
+            same = self._teaching(lesson)
+            if same is not None:
+                if (same.kind, same.label) != (kind, label):
+                    raise reused(lesson)
+                return same
             if sum(job.state in ("waiting", "running") for job in self._jobs.values()) >= MAX_AT_WORK:
                 raise Refusal("busy", "too much work is waiting; try again in a moment.", {"Retry-After": "2"})
-            job = Job(kind, label, self._changed, total=total)
+            job = Job(kind, label, self._changed, total=total, lesson=lesson)
             self._jobs[job.id] = job
             ended = [each.id for each in self._jobs.values() if each.state not in ("waiting", "running")]
             for key in ended[: max(0, len(self._jobs) - MAX_KEPT)]:
@@ -141,6 +163,16 @@ class Jobs:
             raise Refusal("not_found", f"there is no job {key[:40]!r} (any more).")
         return job
 
+    def teaches(self, lesson: str | None) -> bool:
+        """Whether a job teaches the lesson of this id, or has."""
+        with self._lock:
+            return self._teaching(lesson) is not None
+
+    def _teaching(self, lesson: str | None) -> Job | None:
+        going = ("waiting", "running", "done")  # one that failed or was stopped taught nothing
+        jobs = [] if lesson is None else self._jobs.values()
+        return next((job for job in jobs if job.lesson == lesson and job.state in going), None)
+
     def newest_first(self) -> list[Job]:
         """All of them."""
         with self._lock:
@@ -149,3 +181,8 @@ class Jobs:
     def active(self) -> list[Job]:
         """Those that wait or run."""
         return [job for job in self.newest_first() if job.state in ("waiting", "running")]
+
+
+def reused(lesson: str | None) -> Refusal:
+    """For an id that another lesson has."""
+    return Refusal("misuse", f"lesson {lesson!r} is the id of another lesson; choose a new id for each.")

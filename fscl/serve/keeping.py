@@ -8,8 +8,9 @@ from typing import Any
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from fscl.classifier.base_choice import default_base
+from fscl.classifier.inputs import Pictures
 from fscl.errors import MisuseError
-from fscl.serve import schemas
+from fscl.serve import replies, requests
 from fscl.serve.asking import FOR_EVER, asked, finished
 from fscl.serve.decoding import MAX_PICTURE_BYTES, MAX_PIXELS, plain_from_bytes, shown
 from fscl.serve.endpoint import Call, Endpoint, json_response
@@ -18,12 +19,14 @@ from fscl.serve.exports import write_model, write_onnx
 from fscl.serve.guard import session_ids
 from fscl.serve.inbox import NOT_ASKED, grouped
 from fscl.serve.jobs import Job
+from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal
-from fscl.serve.service import about
+from fscl.serve.service import Service, about
 from fscl.serve.tokens import COOKIE, SESSION_SECONDS
 from fscl.serve.tray import Kept
 
 VERSION = version("fscl")
+READ_ATTEMPTS = 20
 
 
 # sessions and the first run
@@ -37,7 +40,7 @@ async def session(call: Call) -> Response:
 
 
 async def open_session(call: Call) -> Response:
-    wanted, tokens = await call.body(schemas.TokenRequest), call.rules.tokens
+    wanted, tokens = await call.body(requests.TokenRequest), call.rules.tokens
     if tokens is None:
         return Response(status_code=204)
     if not await tokens.is_right(wanted.token):
@@ -68,7 +71,7 @@ async def model(call: Call) -> Response:
 
 
 async def make_model(call: Call) -> Response:
-    wanted, service = await call.body(schemas.ModelRequest), call.service
+    wanted, service = await call.body(requests.ModelRequest), call.service
     if service.exists:
         raise Refusal("misuse", f"there is a model already: {service.folder.name}.")
     await call.by_worker(lambda: service.create(wanted.purpose, invert=wanted.invert))
@@ -88,7 +91,7 @@ def _model(call: Call) -> dict[str, Any]:
             "picture_bytes": MAX_PICTURE_BYTES,
             "body_bytes": call.rules.max_body_bytes,
             "pixels": MAX_PIXELS,
-            "pictures_at_once": schemas.MAX_AT_ONCE,
+            "pictures_at_once": requests.MAX_AT_ONCE,
         },
     }
 
@@ -105,7 +108,7 @@ def _choice(purpose: str) -> dict[str, Any]:
 
 async def add_picture(call: Call) -> Response:
     call.service.present()
-    call.query(schemas.NameQuery)
+    call.query(requests.NameQuery)
     sent = await call.sent()
     if len(sent.files) != 1:
         raise Refusal("misuse", f"one picture at a time is sent here, but these are {len(sent.files)}.")
@@ -128,7 +131,7 @@ async def add_picture(call: Call) -> Response:
 
 
 async def picture(call: Call) -> Response:
-    size = call.query(schemas.SizeQuery).size
+    size = call.query(requests.SizeQuery).size
     content, media = await call.decoded(lambda: shown(call.service.tray.open(call.path["id"]), size))
     return Response(content, media_type=media, headers=FOR_EVER)
 
@@ -146,11 +149,10 @@ async def inbox(call: Call) -> Response:
     """Grouped by likeness; the answers are by the state of now."""
     service = call.service
     present = service.present()
-    kept = service.tray.inbox()
+    kept, pictures = await call.decoded(_waiting, service, present)
     if not kept:
         return json_response({"state": present.number, "total": 0, "groups": []})
     ids = [each.id for each in kept]
-    pictures = await call.decoded(service.read_kept, present, ids)
     found = [NOT_ASKED] * len(ids)
     if present.knowledge.classes:
         found = await asked(service, present, pictures.images, 0)
@@ -159,14 +161,26 @@ async def inbox(call: Call) -> Response:
     return json_response({"state": present.number, "total": len(ids), "groups": groups})
 
 
+def _waiting(service: Service, present: Present) -> tuple[list[Kept], Pictures]:
+    """What is in the inbox; what is taught or deleted while it is being read is not there any more."""
+    for _ in range(READ_ATTEMPTS):
+        kept = service.tray.inbox()
+        try:
+            return kept, service.read_kept(present, [each.id for each in kept])
+        except Refusal as gone:
+            if gone.kind != "not_found":
+                raise
+    raise Refusal("busy", "the inbox is being changed all the time; try again.", {"Retry-After": "1"})
+
+
 async def add_to_inbox(call: Call) -> Response:
-    wanted = await call.body(schemas.PicturesRequest)
+    wanted = await call.body(requests.PicturesRequest)
     await call.blocking(call.service.tray.put_in_inbox, wanted.pictures)
     return json_response({"total": call.service.tell_inbox()})
 
 
 async def discard(call: Call) -> Response:
-    wanted = await call.body(schemas.PicturesRequest)
+    wanted = await call.body(requests.PicturesRequest)
     await call.blocking(call.service.tray.put_in_inbox, wanted.pictures, waits=False)
     return json_response({"total": call.service.tell_inbox()})
 
@@ -189,7 +203,7 @@ async def stop_job(call: Call) -> Response:
 
 
 async def export(call: Call) -> Response:
-    wanted, service = await call.body(schemas.ExportRequest), call.service
+    wanted, service = await call.body(requests.ExportRequest), call.service
     _ = service.taught() if wanted.format == "onnx" else service.present()
 
     def work(job: Job) -> dict[str, Any]:
@@ -265,16 +279,26 @@ async def metrics(call: Call) -> Response:
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
-S = schemas
 ENDPOINTS = (
-    Endpoint("GET", "/api/v1/session", "Whether a token is needed", session, answer=S.SessionAnswer),
+    Endpoint("GET", "/api/v1/session", "Whether a token is needed", session, answer=replies.SessionAnswer),
     Endpoint(
-        "POST", "/api/v1/session", "Exchange the token for a cookie", open_session, body=S.TokenRequest, status=204
+        "POST",
+        "/api/v1/session",
+        "Exchange the token for a cookie",
+        open_session,
+        body=requests.TokenRequest,
+        status=204,
     ),
     Endpoint("DELETE", "/api/v1/session", "End the session", close_session, status=204),
-    Endpoint("GET", "/api/v1/model", "What the model is", model, answer=S.ModelAnswer),
+    Endpoint("GET", "/api/v1/model", "What the model is", model, answer=replies.ModelAnswer),
     Endpoint(
-        "POST", "/api/v1/model", "Make the model", make_model, body=S.ModelRequest, answer=S.ModelAnswer, status=201
+        "POST",
+        "/api/v1/model",
+        "Make the model",
+        make_model,
+        body=requests.ModelRequest,
+        answer=replies.ModelAnswer,
+        status=201,
     ),
     Endpoint(
         "POST",
@@ -282,8 +306,8 @@ ENDPOINTS = (
         "Send a picture, to be used by its id",
         add_picture,
         raw=True,
-        query=S.NameQuery,
-        answer=S.PictureAnswer,
+        query=requests.NameQuery,
+        answer=replies.PictureAnswer,
         status=201,
     ),
     Endpoint(
@@ -291,31 +315,45 @@ ENDPOINTS = (
         "/api/v1/pictures/{id}",
         "A picture that was sent, in small",
         picture,
-        query=S.SizeQuery,
+        query=requests.SizeQuery,
         media=("image/png", "image/jpeg"),
     ),
     Endpoint("DELETE", "/api/v1/pictures/{id}", "Delete a picture that was sent", drop_picture, status=204),
     Endpoint(
-        "GET", "/api/v1/inbox", "Unknown and uncertain pictures, grouped by likeness", inbox, answer=S.InboxAnswer
+        "GET", "/api/v1/inbox", "Unknown and uncertain pictures, grouped by likeness", inbox, answer=replies.InboxAnswer
     ),
-    Endpoint("POST", "/api/v1/inbox", "Put pictures there", add_to_inbox, body=S.PicturesRequest, answer=S.TotalAnswer),
     Endpoint(
-        "POST", "/api/v1/inbox/discard", "Take pictures out", discard, body=S.PicturesRequest, answer=S.TotalAnswer
+        "POST",
+        "/api/v1/inbox",
+        "Put pictures there",
+        add_to_inbox,
+        body=requests.PicturesRequest,
+        answer=replies.TotalAnswer,
     ),
-    Endpoint("GET", "/api/v1/jobs", "The work of now, and what ended", jobs, answer=S.JobsAnswer),
-    Endpoint("GET", "/api/v1/jobs/{id}", "How far one is", job, answer=S.JobAnswer),
-    Endpoint("POST", "/api/v1/jobs/{id}/stop", "Stop one before it counts", stop_job, answer=S.JobAnswer, status=202),
+    Endpoint(
+        "POST",
+        "/api/v1/inbox/discard",
+        "Take pictures out",
+        discard,
+        body=requests.PicturesRequest,
+        answer=replies.TotalAnswer,
+    ),
+    Endpoint("GET", "/api/v1/jobs", "The work of now, and what ended", jobs, answer=replies.JobsAnswer),
+    Endpoint("GET", "/api/v1/jobs/{id}", "How far one is", job, answer=replies.JobAnswer),
+    Endpoint(
+        "POST", "/api/v1/jobs/{id}/stop", "Stop one before it counts", stop_job, answer=replies.JobAnswer, status=202
+    ),
     Endpoint(
         "POST",
         "/api/v1/export",
         "Make a file of the model: ONNX, or the folder",
         export,
-        body=S.ExportRequest,
-        answer=S.ExportAnswer,
+        body=requests.ExportRequest,
+        answer=replies.ExportAnswer,
         later=True,
     ),
     Endpoint("GET", "/api/v1/exports/{id}", "Download it", exported, media=("application/zip",)),
     Endpoint("GET", "/api/v1/events", "Server-sent events", events, media=("text/event-stream",)),
-    Endpoint("GET", "/api/v1/health", "Whether it is well", health, answer=S.HealthAnswer),
+    Endpoint("GET", "/api/v1/health", "Whether it is well", health, answer=replies.HealthAnswer),
     Endpoint("GET", "/api/v1/metrics", "For Prometheus", metrics, media=("text/plain",)),
 )

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from fscl.serve.endpoint import FORM, JSON, RAW, Endpoint
-from fscl.serve.schemas import ErrorAnswer, JobAnswer
+from fscl.serve.replies import ErrorAnswer, JobAnswer
 
 Json = dict[str, Any]
 REFUSED = ("401", "403", "404", "405", "409", "413", "415", "422", "429", "500", "503")
@@ -94,7 +94,7 @@ def _bodies(each: Endpoint, names: dict[type, Any]) -> Json:
         files = {"type": "array", "items": BINARY, "minItems": 1}
         form = {
             "type": "object",
-            "properties": {"picture": files, "label": {"type": "string"}},
+            "properties": {"picture": files, "label": {"type": "string"}, "lesson": {"type": "string"}},
             "required": ["picture"],
         }
         content[FORM] = {"schema": form}

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from sklearn.exceptions import NotFittedError
+from starlette.requests import ClientDisconnect
 
 from fscl.classifier.settings import first_fault
 from fscl.errors import DataError, Divergence, FsclError, Interrupted, MisuseError, ModelBusy, StorageError
@@ -77,5 +78,7 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(kind, str(error), headers)
     if isinstance(error, FsclError):
         return Refusal("misuse", str(error))
+    if isinstance(error, ClientDisconnect):  # nobody hears this, and it is no fault of ours
+        return Refusal("misuse", "the connection ended before the body did; send it again.")
     log.error("a request failed", exc_info=error)
     return Refusal("internal", "something went wrong inside; the server's log says what. Nothing was changed.")

@@ -33,10 +33,11 @@ from fscl.serve.events import Hub
 from fscl.serve.exports import Exports
 from fscl.serve.inbox import Likeness
 from fscl.serve.inference import Inference, Question, answer_together
-from fscl.serve.jobs import Job, Jobs
+from fscl.serve.jobs import Job, Jobs, reused
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal, log
 from fscl.serve.tray import FOLDER, Tray
+from fscl.stopping import stoppable
 
 KEEP_STATES = 50  # of a model that the service makes
 LOOK_EVERY = 0.25  # seconds
@@ -132,9 +133,11 @@ class Service:
 
     # reading pictures
 
-    def read_plain(self, present: Present, plains: Sequence[tuple[Image.Image, str]]) -> Pictures:
-        """Pictures that came with the request itself, and their names."""
-        shape, keeps = present.model.shape, present.model.keeps_originals
+    def read_plain(
+        self, present: Present, plains: Sequence[tuple[Image.Image, str]], *, to_teach: bool = True
+    ) -> Pictures:
+        """Pictures that came with the request itself, and their names; what is kept of them where they are to be taught."""
+        shape, keeps = present.model.shape, present.model.keeps_originals and to_teach
         pixels = [shape.pixels(plain) for plain, _ in plains]
         kept = tuple(encoded(plain) for plain, _ in plains) if keeps else ()
         return Pictures(shape.tensor(pixels), tuple(name for _, name in plains), kept)
@@ -153,9 +156,27 @@ class Service:
 
     # changing
 
-    def lesson(self, present: Present, pictures: Pictures, labels: Sequence[Label], call: CallName) -> Lesson:
+    def lesson(self, pictures: Pictures, labels: Sequence[Label], call: CallName, *, id: str | None = None) -> Lesson:
         """Pictures with their labels, as one call."""
-        return Lesson(pictures.images, tuple(labels), pictures.sources, call, now(), pictures.originals)
+        return Lesson(pictures.images, tuple(labels), pictures.sources, call, now(), pictures.originals, id)
+
+    def learned_before(self, id: str | None, call: CallName, n_examples: int) -> answers.Json | None:
+        """The answer to a lesson that is sent again, where the present state has learned it already.
+
+        Args:
+            id: of the lesson.
+            call: that it is sent with.
+            n_examples: in it.
+        """
+        present = self.present()
+        event = None if id is None else next((e for e in present.knowledge.history if e.lesson == id), None)
+        if event is None:
+            return None
+        if (event.call, event.n_examples) != (call, n_examples):
+            raise reused(id)
+        manifest, is_last = self.manifest(), event is present.knowledge.history[-1]
+        numbers = [0 if manifest.begins_empty else None, *(record.number for record in manifest.states)]
+        return answers.repeated(present, event, undo_to=numbers[-2] if is_last and len(numbers) > 1 else None)
 
     def teach(
         self, job: Job, lesson: Lesson, *, left_out: Sequence[str] = (), drop: Sequence[str] = ()
@@ -165,7 +186,12 @@ class Service:
         def act(before: Present, job: Job) -> None:
             before.model.learn(lesson, before_commit=job.commit)
 
-        done = self.writer.submit(self.apply, job, act, left_out).result()
+        def work() -> answers.Json:
+            self.refresh()  # the lesson may have been completed meanwhile, by whichever process
+            before = self.learned_before(lesson.id, lesson.call, len(lesson.labels))
+            return self.apply(job, act, left_out) if before is None else before
+
+        done = self.writer.submit(work).result()
         if drop:
             waited = not {each.id for each in self.tray.inbox()}.isdisjoint(drop)
             self.tray.drop(drop)
@@ -200,7 +226,8 @@ class Service:
         """In the writer's thread: one change, and what it did."""
         before = self.refresh()
         job.at("learning")
-        act(before, job)
+        with stoppable(job.check):
+            act(before, job)
         after = self._look_again(by="page")
         manifest = self.manifest()
         numbers = [*([0] if manifest.begins_empty else []), *(record.number for record in manifest.kept)]
@@ -277,7 +304,8 @@ class Service:
         blank = torch.zeros(1, shape.channels, shape.image_size, shape.image_size, dtype=torch.uint8)
         if snapshot.knowledge.classes:
             for n in (1, 8):
-                answer_together(present, [Question(blank.expand(n, -1, -1, -1), 3, None)])
+                images = blank.expand(n, -1, -1, -1)
+                answer_together(present, [(Question(images, 3, None), images)])
         self._present = present
 
     # telling

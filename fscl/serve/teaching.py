@@ -11,7 +11,7 @@ from fscl.classifier.knowledge import CallName
 from fscl.classifier.labels import Label
 from fscl.classifier.trial import on_trial
 from fscl.errors import DataError
-from fscl.serve import answers, schemas
+from fscl.serve import answers, replies, requests
 from fscl.serve.asking import finished, label_of
 from fscl.serve.decoding import plain_from_bytes
 from fscl.serve.endpoint import Call, Endpoint, Sent
@@ -19,6 +19,7 @@ from fscl.serve.jobs import Job
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal
 from fscl.serve.service import Service, now
+from fscl.stopping import stoppable
 
 
 async def learn(call: Call) -> Response:
@@ -26,19 +27,22 @@ async def learn(call: Call) -> Response:
     service = call.service
     service.present()
     if call.is_json:
-        wanted = await call.body(schemas.LearnRequest)
+        wanted = await call.body(requests.LearnRequest)
         ids = [each.id for each in wanted.pictures]
         labels = [each.label for each in wanted.pictures]
-        for key in ids:
-            service.tray.get(key)  # what is gone is said before any work
+        lesson_id = None if wanted.dry_run else wanted.lesson
+        _check_there(service, ids, lesson_id, "learn")
 
         def work(job: Job) -> answers.Json:
             return _taught(service, job, ids, labels, "learn", dry_run=wanted.dry_run)
 
-        job = service.jobs.start(service.workers, "learn", _words(labels), work, total=len(ids))
+        words = _words(labels)
+        job = service.jobs.start(service.workers, "learn", words, work, total=len(ids), lesson=lesson_id)
         return await finished(job, wait=wanted.wait)
-    query = call.query(schemas.LearnQuery)
+    query = call.query(requests.LearnQuery)
     sent = await call.sent()
+    if "lesson" in sent.fields:
+        query = query.model_copy(update={"lesson": requests.LearnQuery(lesson=sent.fields["lesson"]).lesson})
     label = sent.fields.get("label", query.label)
     if not label:
         raise Refusal("misuse", "the label is missing; give it as a field 'label' of the form, or as ?label=….")
@@ -47,33 +51,35 @@ async def learn(call: Call) -> Response:
     def work_on_sent(job: Job) -> answers.Json:
         present = service.present()
         pictures = service.read_plain(present, plains)
-        lesson = service.lesson(present, pictures, [label_of(present, label)] * len(plains), "learn")
+        lesson = service.lesson(pictures, [label_of(present, label)] * len(plains), "learn", id=job.lesson)
         if query.dry_run:
             return _on_trial(service, job, present, lesson, left_out)
         return service.teach(job, lesson, left_out=left_out)
 
-    words = _words([label] * len(plains))
-    job = service.jobs.start(service.workers, "learn", words, work_on_sent, total=len(plains))
+    words, lesson_id = _words([label] * len(plains)), None if query.dry_run else query.lesson
+    job = service.jobs.start(service.workers, "learn", words, work_on_sent, total=len(plains), lesson=lesson_id)
     return await finished(job, wait=query.wait)
 
 
 async def correct(call: Call) -> Response:
-    wanted, service = await call.body(schemas.CorrectRequest), call.service
+    wanted, service = await call.body(requests.CorrectRequest), call.service
     service.taught()
-    service.tray.get(wanted.picture)
+    _check_there(service, [wanted.picture], wanted.lesson, "correct")
 
     def work(job: Job) -> answers.Json:
         present = service.taught()
         label = label_of(present, wanted.label)
-        check_known(present.knowledge, label, new=wanted.new)
+        if service.learned_before(job.lesson, "correct", 1) is None:
+            check_known(present.knowledge, label, new=wanted.new)
         return _taught(service, job, [wanted.picture], [label], "correct")
 
-    job = service.jobs.start(service.workers, "correct", f"one picture is {wanted.label}", work, total=1)
+    words = f"one picture is {wanted.label}"
+    job = service.jobs.start(service.workers, "correct", words, work, total=1, lesson=wanted.lesson)
     return await finished(job, wait=wanted.wait)
 
 
 async def remove(call: Call) -> Response:
-    wanted = await call.body(schemas.RemoveRequest)
+    wanted = await call.body(requests.RemoveRequest)
 
     def made(teacher: Any, before: Any) -> Any:
         return removed(teacher, before, wanted.example, when=now())
@@ -82,7 +88,7 @@ async def remove(call: Call) -> Response:
 
 
 async def move(call: Call) -> Response:
-    wanted, present = await call.body(schemas.MoveRequest), call.service.taught()
+    wanted, present = await call.body(requests.MoveRequest), call.service.taught()
     label = label_of(present, wanted.label)
 
     def made(teacher: Any, before: Any) -> Any:
@@ -93,7 +99,7 @@ async def move(call: Call) -> Response:
 
 
 async def rename(call: Call) -> Response:
-    wanted, present = await call.body(schemas.RenameRequest), call.service.taught()
+    wanted, present = await call.body(requests.RenameRequest), call.service.taught()
     old = label_of(present, wanted.label)
 
     def made(teacher: Any, before: Any) -> Any:
@@ -103,7 +109,7 @@ async def rename(call: Call) -> Response:
 
 
 async def merge(call: Call) -> Response:
-    wanted, present = await call.body(schemas.MergeRequest), call.service.taught()
+    wanted, present = await call.body(requests.MergeRequest), call.service.taught()
     label, into = label_of(present, wanted.label), label_of(present, wanted.into)
 
     def made(teacher: Any, before: Any) -> Any:
@@ -113,7 +119,7 @@ async def merge(call: Call) -> Response:
 
 
 async def forget(call: Call) -> Response:
-    wanted, present = await call.body(schemas.ForgetRequest), call.service.taught()
+    wanted, present = await call.body(requests.ForgetRequest), call.service.taught()
     label = label_of(present, wanted.label)
 
     def made(teacher: Any, before: Any) -> Any:
@@ -131,7 +137,7 @@ async def redo(call: Call) -> Response:
 
 
 async def _go(call: Call, kind: str) -> Response:
-    wanted, service = await call.body(schemas.GoRequest), call.service
+    wanted, service = await call.body(requests.GoRequest), call.service
     service.present()
     if wanted.calls is not None and wanted.to is not None:
         raise Refusal("misuse", "calls and to were both given; choose one.")
@@ -172,18 +178,31 @@ def _taught(
     service: Service, job: Job, ids: Sequence[str], labels: Sequence[Label], name: CallName, *, dry_run: bool = False
 ) -> answers.Json:
     """In a worker's thread: read pictures of the tray, and have them learned."""
+    before = service.learned_before(job.lesson, name, len(ids))
+    if before is not None:  # its pictures have left the tray
+        return before
     present = service.present()
     pictures = service.read_kept(present, ids, job)
-    lesson = service.lesson(present, pictures, [label_of(present, label) for label in labels], name)
+    lesson = service.lesson(pictures, [label_of(present, label) for label in labels], name, id=job.lesson)
     if dry_run:
         return _on_trial(service, job, present, lesson, ())
     job.at("waiting", len(ids), len(ids))
     return service.teach(job, lesson, drop=ids)
 
 
+def _check_there(service: Service, ids: Sequence[str], lesson_id: str | None, name: CallName) -> None:
+    """What is gone is said before any work; pictures of a lesson that is sent again may be gone."""
+    if service.jobs.teaches(lesson_id) or service.learned_before(lesson_id, name, len(ids)) is not None:
+        return
+    for key in ids:
+        service.tray.get(key)
+
+
 def _on_trial(service: Service, job: Job, present: Present, lesson: Any, left_out: Sequence[str]) -> answers.Json:
     job.at("learning")
-    return answers.trial(present, on_trial(present.model.teacher, present.snapshot, lesson), left_out=left_out)
+    with stoppable(job.check):
+        found = on_trial(present.model.teacher, present.snapshot, lesson)
+    return answers.trial(present, found, left_out=left_out)
 
 
 def _plains(sent: Sent, *, skip_bad: bool) -> tuple[list[tuple[Image.Image, str]], list[str]]:
@@ -208,7 +227,7 @@ def _words(labels: Sequence[Label]) -> str:
 
 def _endpoint(name: str, summary: str, handler: Any, body: Any, **more: Any) -> Endpoint:
     return Endpoint(
-        "POST", f"/api/v1/{name}", summary, handler, body=body, answer=schemas.ChangeAnswer, later=True, **more
+        "POST", f"/api/v1/{name}", summary, handler, body=body, answer=replies.ChangeAnswer, later=True, **more
     )
 
 
@@ -217,17 +236,17 @@ ENDPOINTS = (
         "learn",
         "Teach new classes, or more examples of known ones; or say what that would do",
         learn,
-        schemas.LearnRequest,
+        requests.LearnRequest,
         raw=True,
         form=True,
-        query=schemas.LearnQuery,
+        query=requests.LearnQuery,
     ),
-    _endpoint("correct", "Teach one picture that was misread", correct, schemas.CorrectRequest),
-    _endpoint("move", "Give one stored example to another class", move, schemas.MoveRequest),
-    _endpoint("remove", "Take one stored example out", remove, schemas.RemoveRequest),
-    _endpoint("rename", "Give a class another name", rename, schemas.RenameRequest),
-    _endpoint("merge", "Give all stored examples of one class to another", merge, schemas.MergeRequest),
-    _endpoint("forget", "Forget a class; this cannot be undone", forget, schemas.ForgetRequest),
-    _endpoint("undo", "Go back by some calls, or to a state", undo, schemas.GoRequest),
-    _endpoint("redo", "Bring back calls that were undone, or go to a state", redo, schemas.GoRequest),
+    _endpoint("correct", "Teach one picture that was misread", correct, requests.CorrectRequest),
+    _endpoint("move", "Give one stored example to another class", move, requests.MoveRequest),
+    _endpoint("remove", "Take one stored example out", remove, requests.RemoveRequest),
+    _endpoint("rename", "Give a class another name", rename, requests.RenameRequest),
+    _endpoint("merge", "Give all stored examples of one class to another", merge, requests.MergeRequest),
+    _endpoint("forget", "Forget a class; this cannot be undone", forget, requests.ForgetRequest),
+    _endpoint("undo", "Go back by some calls, or to a state", undo, requests.GoRequest),
+    _endpoint("redo", "Bring back calls that were undone, or go to a state", redo, requests.GoRequest),
 )

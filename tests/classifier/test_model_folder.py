@@ -287,8 +287,8 @@ def test_every_file_that_is_cut_short_or_altered_is_refused_by_name(model: Conti
 def test_a_model_of_another_format_is_refused_with_the_reason(model: ContinualClassifier, tmp_path: Path):
     path = tmp_path / "model" / "model.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "format": 3, "fscl": "9.9"}))
-    with pytest.raises(StorageError, match=r"format 3, written by fscl 9\.9; this is fscl .* reads formats up to 2"):
+    path.write_text(json.dumps({**content, "format": 4, "fscl": "9.9"}))
+    with pytest.raises(StorageError, match=r"format 4, written by fscl 9\.9; this is fscl .* reads formats up to 3"):
         ContinualClassifier.load(tmp_path / "model")
     with pytest.raises(StorageError, match=r"is not a model: it has no model\.json"):
         ContinualClassifier.load(tmp_path)

@@ -45,7 +45,7 @@ def lesson(*classes: int, n: int = 4, start: int = 0) -> tuple[np.ndarray, list[
 
 def model(folder: Path, *classes: int, n: int = 4, **settings: Any) -> ContinualClassifier:
     """A model in a folder that knows some characters."""
-    made = ContinualClassifier(BASE, "prototypes", keep_states=50, **settings).save(folder)
+    made = ContinualClassifier(BASE, "prototypes", **{"keep_states": 50, **settings}).save(folder)
     return made.partial_fit(*lesson(*classes, n=n)) if classes else made
 
 

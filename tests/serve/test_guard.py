@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,18 @@ def test_a_body_of_30_mb_is_refused_before_it_is_held(shared: Running, told: boo
         assert response.status == 413
         assert json.loads(response.read())["error"]["kind"] == "too_large"
     assert shared.get("/health")["status"] == "ok"
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_failure(shared: Running, caplog: pytest.LogCaptureFixture):
+    head = f"POST /api/v1/predict HTTP/1.1\r\nHost: 127.0.0.1:{shared.port}\r\nX-FSCL: 1\r\nContent-Type: image/png\r\n"
+    with socket.create_connection(("127.0.0.1", shared.port)) as connection:
+        connection.sendall(f"{head}Content-Length: 1000\r\n\r\nonly this".encode())
+        time.sleep(0.2)
+    deadline = time.monotonic() + 10
+    while 'path="/api/v1/predict",status="422"' not in shared.client.get("/api/v1/metrics").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [record.message for record in caplog.records if record.name == "fscl.serve"] == []
 
 
 def test_a_token_is_needed_exchanged_for_a_cookie_and_never_in_an_address(tmp_path: Path):

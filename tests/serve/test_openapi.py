@@ -59,7 +59,7 @@ def test_schemathesis_runs_clean(tmp_path: Path):
     with served(tmp_path / "model") as (_, client, _):
         address = f"{str(client.base_url).rstrip('/')}/api/v1/openapi.json"
         options = ["--header", "X-FSCL: 1", "--exclude-path", ENDLESS, "--checks", ",".join(CHECKS), "--seed", "1"]
-        options += ["--max-examples", "8", "--phases", "examples,fuzzing", "--request-timeout", "200", "--no-color"]
+        options += ["--max-examples", "5", "--phases", "examples,fuzzing", "--request-timeout", "200", "--no-color"]
         done = run_child([Path(sys.executable).with_name("schemathesis"), "run", address, *options], cwd=tmp_path)
         selected = re.search(r"Selected: (\d+)/", done.stdout)
         assert selected is not None

@@ -16,13 +16,14 @@ import torch
 from fscl import ContinualClassifier
 from fscl.classifier.model import Model
 from fscl.classifier.store.check import check_model
+from fscl.classifier.store.manifest import read_manifest
 from fscl.serve import tray as tray_module
 from fscl.serve.inference import MAX_BATCH, MAX_WAITING, Inference
 from fscl.serve.jobs import Job
 from fscl.serve.present import Present
 from fscl.serve.refusals import Refusal
 from tests.children import FSCL, run_child
-from tests.serve.serving import CHANGE, GLYPHS, Running, drawing, lesson, running
+from tests.serve.serving import BASE, CHANGE, GLYPHS, Running, drawing, lesson, model, running
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> None:
@@ -203,6 +204,24 @@ def test_work_that_is_stopped_before_its_commit_changes_nothing(server: Running,
     assert server.post("/learn", pictures=pictures)["state"] == 2  # the pictures are still there
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_long_lesson_is_stopped_while_it_learns(tmp_path: Path, dry_run: bool):
+    """This one would take a day."""
+    folder, settings = tmp_path / "model", {"steps": 10**7, "embedding_steps": "all"}
+    ContinualClassifier(BASE, "replay", settings=settings, keep_states=50).save(folder)
+    with running(folder) as server:
+        pictures = [{"id": server.send(drawing(of, i)), "label": f"glyph {of}"} for of in (0, 1) for i in (0, 1)]
+        job = server.post("/learn", pictures=pictures, dry_run=dry_run, wait=False, expect=202)["job"]
+        until(lambda: server.get(f"/jobs/{job['id']}")["job"]["phase"] == "learning")
+        time.sleep(0.2)
+        server.post(f"/jobs/{job['id']}/stop")
+        until(lambda: server.get(f"/jobs/{job['id']}")["job"]["state"] == "stopped")
+        assert server.get("/model")["n_classes"] == 0
+        assert server.get("/health")["status"] == "ok"
+    found = check_model(folder)
+    assert (found.problems, found.strays, found.waiting) == ((), (), False)
+
+
 def test_a_job_cannot_be_stopped_once_it_is_being_written():
     job = Job("learn", "x", lambda _: None)
     job.commit()
@@ -211,15 +230,23 @@ def test_a_job_cannot_be_stopped_once_it_is_being_written():
     assert job.content()["stoppable"] is False
 
 
-def test_a_thousand_corrections_keep_a_bounded_number_of_states(folder: Path):
-    made = ContinualClassifier.load(folder)
-    assert made.keep_states == 50
+def test_many_corrections_keep_a_bounded_number_of_states_that_do_not_repeat_one_another(tmp_path: Path):
+    folder = tmp_path / "model"
+    model(folder, 0, 1, 2, n=10, keep_states=6)
     with running(folder) as server:
-        for number in range(55):
-            server.post("/rename", label="glyph 0" if number == 0 else f"name {number - 1}", to=f"name {number}")
-        states = server.get("/history")["states"]
-    assert len(states) == 51
-    assert len(list((folder / "states").iterdir())) == 51
+        for number in range(15):
+            key = server.send(drawing(number % 3, 10 + number // 3 % 2))
+            server.post("/correct", picture=key, label=f"glyph {number % 3}")
+        found = server.get("/history")
+        assert [each["state"] for each in found["states"]] == list(range(10, 17))
+        assert [each["event"]["call"] for each in found["states"]] == ["correct"] * 7
+        assert all(each["accuracy"] is not None for each in found["states"])
+        server.post("/undo", to=10)  # the first that is kept, which builds on states that are not
+        assert sum(each["examples"] for each in server.get("/classes")["classes"]) == 39
+    manifest = read_manifest(folder)
+    assert any(record.parent is not None for record in manifest.kept)
+    assert len(manifest.stored) <= 13
+    assert check_model(folder).problems == ()
 
 
 def test_the_tray_is_bounded_and_the_inbox_stays_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -239,6 +266,21 @@ def test_the_tray_is_bounded_and_the_inbox_stays_longest(tmp_path: Path, monkeyp
     assert len(list((tmp_path / "tray").iterdir())) == 2 * 5
     again = tray_module.Tray(tmp_path / "tray")
     assert [each.id for each in again.inbox()] == [each.id for each in tray.inbox()]
+
+
+def test_an_inbox_that_is_emptied_while_it_is_read_is_no_error(server: Running, monkeypatch: pytest.MonkeyPatch):
+    keys = [server.send(drawing(4, i)) for i in range(3)]
+    server.post("/inbox", pictures=keys)
+    tray = server.service.tray
+    opened, left = tray.open, [keys[1]]
+
+    def open_late(key: str) -> Any:
+        while left:
+            tray.drop([left.pop()])  # another tab has taught it meanwhile
+        return opened(key)
+
+    monkeypatch.setattr(tray, "open", open_late)
+    assert server.get("/inbox")["total"] == 2
 
 
 def test_taught_pictures_leave_the_tray_so_that_forget_is_final(server: Running, folder: Path):

@@ -31,7 +31,7 @@ def test_wrong_tokens_are_slowed_down_and_the_right_one_is_not():
 
 def test_many_wrong_tokens_at_once_are_turned_away():
     tokens, _ = Tokens.made()
-    tokens.first_pause = 0.05
+    tokens.first_pause = 0.01  # the last of those that wait waits 128 times as long
     refused = []
 
     async def one() -> None:

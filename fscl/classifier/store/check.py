@@ -87,7 +87,7 @@ def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Callable[[], by
     images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
     contents: dict[Path, Callable[[], bytes]] = {}
     problems = []
-    for state in manifest.kept:
+    for state in manifest.stored:
         try:
             names = names_in(folder, state)
             contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, names["images"])}
@@ -102,6 +102,6 @@ def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Callable[[], by
 
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:
     found = [] if manifest.base_file is None else [(folder / BASE, manifest.base_file)]
-    for state in manifest.kept:
+    for state in manifest.stored:
         found += [(folder / state.folder / Path(name).name, record) for name, record in state.files.items()]
     return found

@@ -13,7 +13,7 @@ from fscl.classifier.store.lock import holding, is_abandoned
 from fscl.classifier.store.manifest import BASE, StateRecord, new_manifest, record_of, write_manifest
 from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.store.sheets import ImageStore
-from fscl.classifier.store.states import Content, content_of, with_unknown, write_state
+from fscl.classifier.store.states import Content, content_of, n_changes, with_unknown, write_state
 from fscl.classifier.store.sweep import FOLDERS
 from fscl.classifier.teacher import Snapshot, Teacher
 from fscl.errors import MisuseError, StorageError
@@ -80,7 +80,8 @@ def _write(folder: Path, teacher: Teacher, states: Sequence[Snapshot], originals
     before: Content | None = None
     for number, each in enumerate(written, start=1):
         content = content_of(each, store, cached)
-        shared = None if before is None or keep is not None else (before, records)
+        alone = keep is not None and n_changes(records) >= keep
+        shared = None if before is None or alone else (before, records)
         records.append(write_state(folder, number, content, before=shared))
         before = content
     if records:

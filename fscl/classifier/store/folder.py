@@ -14,14 +14,14 @@ killed leaves the state before or after; a lesson in the journal is completed by
 they read model.json and what it names, and start again if a writer has moved on meanwhile.
 """
 
-import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
+from fscl.classifier.store.aside import after_the_fact, bytes_in
 from fscl.classifier.store.cached import CachedRows
 from fscl.classifier.store.creating import write_new_model
 from fscl.classifier.store.journal import Journal
@@ -43,6 +43,8 @@ from fscl.classifier.store.sheets import ImageStore
 from fscl.classifier.store.states import (
     Content,
     content_of,
+    n_changes,
+    needed_by,
     read_content,
     read_contents,
     read_state,
@@ -93,7 +95,7 @@ class ModelFolder:
     ) -> "ModelFolder":
         """A new model with these states, the present one last, and their originals; all of it appears at once."""
         write_new_model(folder, teacher, states, originals)
-        with _after_the_fact(folder):
+        with after_the_fact(folder):
             sync_folder(folder.parent)
         made = cls(folder, timeout=timeout)
         made.teacher()
@@ -128,7 +130,7 @@ class ModelFolder:
         self.cached.lost = {Path(name).stem for name in manifest.lost}
         snapshot, content = self.teacher(manifest).empty(), None
         if manifest.states:
-            content = read_content(self.folder, manifest.states)
+            content = read_content(self.folder, manifest.present_chain)
             snapshot = self.state(manifest.states[-1], content)
         self._last = manifest.seal, snapshot, content
         return snapshot
@@ -136,7 +138,7 @@ class ModelFolder:
     def states(self) -> list[Snapshot]:
         """Every state that `undo` can reach, the present one last; where the model began empty, that first."""
         with self.locked() as manifest:
-            contents = read_contents(self.folder, manifest.states)
+            contents = islice(read_contents(self.folder, manifest.present_chain), len(manifest.ground), None)
             found = [self.state(*each) for each in zip(manifest.states, contents, strict=True)]
             return [self.teacher(manifest).empty(), *found] if manifest.begins_empty else found
 
@@ -181,13 +183,7 @@ class ModelFolder:
 
     def n_bytes(self) -> int:
         """Bytes of everything in the folder."""
-        total = 0
-        for where, _, names in os.walk(self.folder):
-            for name in names:
-                with suppress(OSError):  # a writer moves on meanwhile
-                    status = os.lstat(Path(where) / name)
-                    total += status.st_size if stat.S_ISREG(status.st_mode) else 0
-        return total
+        return bytes_in(self.folder)
 
     # changing
 
@@ -280,7 +276,7 @@ class ModelFolder:
                 f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
             ) from error
         self._last = newer.seal, there, None if self._last is None else self._last[2]
-        with _after_the_fact(self.folder):
+        with after_the_fact(self.folder):
             sync_folder(self.folder)
             self.journal.clear()
             sweep(self.folder, newer)
@@ -344,11 +340,12 @@ class ModelFolder:
         if keep is not None:
             states = states[max(0, len(states) - keep - 1) :]
         dropped = shortened or bool(manifest.undone)
-        changed = {"states": states, "undone": (), "next_number": number + 1, "format": FORMAT}
+        ground = needed_by(states[0], manifest.present_chain)
+        changed = {"states": states, "ground": ground, "undone": (), "next_number": number + 1, "format": FORMAT}
         newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not shortened})
         write_manifest(self.folder, newer)
         self._last = newer.seal, after, content
-        with _after_the_fact(self.folder):
+        with after_the_fact(self.folder):
             sync_folder(self.folder)
             self.journal.clear()
             if dropped:
@@ -360,14 +357,16 @@ class ModelFolder:
     def _to_build_on(self, manifest: Manifest, *, final: bool) -> tuple[Content, Sequence[StateRecord]] | None:
         """The state of now, for the next one to say only what differs; None where the next one shall stand alone.
 
-        After a `forget` nothing of before may be left, and with `keep_states` the states before go.
+        After a `forget` nothing of before may be left. With `keep_states` at most so many in a row say only what differs.
         """
-        if final or manifest.settings.keep_states is not None or not manifest.states:
+        if final or not manifest.states:
+            return None
+        keep, chain = manifest.settings.keep_states, manifest.present_chain
+        if keep is not None and n_changes(chain) >= keep:
             return None
         self.snapshot(manifest)
-        if self._last is None or self._last[2] is None:
-            return None
-        return self._last[2], manifest.states
+        content = None if self._last is None else self._last[2]
+        return None if content is None else (content, chain)
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
@@ -398,15 +397,3 @@ class ModelFolder:
             manifest = read_manifest(self.folder)
             self._check_same_model(manifest)
             yield manifest
-
-
-@contextmanager
-def _after_the_fact(folder: Path) -> Iterator[None]:
-    """For what comes after a commit: its failure does not take the change back, and must not say so."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{folder} was changed as asked, but what follows failed: {error.strerror or error}. It is a whole model; the "
-            "next change sweeps up."
-        ) from error

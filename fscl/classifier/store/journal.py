@@ -32,6 +32,7 @@ class Journal:
             "call": lesson.call,
             "when": lesson.when,
             "originals": list(originals),
+            **({} if lesson.id is None else {"id": lesson.id}),
         }
         save_tensors(self.path(number), "lesson", {"examples": lesson.examples}, details)
         sync_folder(self.folder)
@@ -55,6 +56,7 @@ class Journal:
                 sources=tuple(map(str, details["sources"])),
                 call=CALLS[details["call"]],
                 when=str(details["when"]),
+                id=None if details.get("id") is None else str(details["id"]),
             )
         except (KeyError, TypeError, DataError) as error:
             raise StorageError(f"{path} is not a whole lesson ({error}).") from error

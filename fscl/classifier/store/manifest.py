@@ -14,8 +14,8 @@ from fscl.classifier.settings import ClassifierSettings, first_fault
 from fscl.errors import StorageError
 from fscl.storage import digest, read_json, write_json
 
-FORMAT = 2  # of 1 every state was whole
-READABLE = (1, FORMAT)
+FORMAT = 3  # of 1 every state was whole; of 2 none built on one that cannot be gone to
+READABLE = (1, 2, FORMAT)
 MAX_FILE_BYTES = 4 * 2**30
 MAX_NUMBER = 2**53  # what every reader of JSON can hold
 NAME = "model.json"
@@ -63,6 +63,8 @@ class Manifest(BaseModel):
         next_number: of the next state; numbers are never used twice.
         begins_empty: whether the first state kept is that of the first call, so that undoing it leaves an empty model.
         states: those that can be gone back to, the present one last.
+        ground: those before them that cannot be gone back to any more, and that the first of `states` builds on: a whole
+            one, and what differs from there on. Empty unless `keep_states` has dropped some.
         lost: files that were damaged, and that `fscl repair` has put aside; the model does without them.
         undone: those that `undo` took back and `redo` brings again, the next one first; the next change drops them.
     """
@@ -78,12 +80,13 @@ class Manifest(BaseModel):
     begins_empty: bool
     states: tuple[StateRecord, ...]
     undone: tuple[StateRecord, ...] = ()
+    ground: tuple[StateRecord, ...] = ()
     lost: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _states_follow_one_another(self) -> "Manifest":
         before: int | None = None
-        for state in self.kept:
+        for state in self.stored:
             if state.number <= (before or 0) or state.number >= self.next_number:
                 raise ValueError(f"state {state.number} is out of order")
             if state.parent is not None and state.parent != before:
@@ -93,8 +96,18 @@ class Manifest(BaseModel):
 
     @property
     def kept(self) -> tuple[StateRecord, ...]:
-        """Every state whose files belong to the model."""
+        """Every state that can be gone to."""
         return (*self.states, *self.undone)
+
+    @property
+    def stored(self) -> tuple[StateRecord, ...]:
+        """Every state whose files belong to the model."""
+        return (*self.ground, *self.kept)
+
+    @property
+    def present_chain(self) -> tuple[StateRecord, ...]:
+        """What the present state, which is the last of them, can be read from."""
+        return (*self.ground, *self.states)
 
     @property
     def identity(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from fscl.classifier.store.cached import CachedRows, file_of
@@ -20,7 +20,7 @@ from fscl.classifier.store.manifest import (
     write_manifest,
 )
 from fscl.classifier.store.sheets import ImageStore, sheet_of
-from fscl.classifier.store.states import Content, each_content, names_in, without_unknown
+from fscl.classifier.store.states import Content, each_content, names_in, needed_by, without_unknown
 from fscl.errors import StorageError
 from fscl.storage import sync_folder
 
@@ -55,7 +55,7 @@ def repair_model(folder: Path, *, timeout: float = TIMEOUT) -> Repaired:
     with model.locked() as manifest:
         if manifest.base_file is not None:
             verify(folder / BASE, manifest.base_file)  # without it there is nothing to repair
-        every = manifest.model_copy(update={"states": manifest.kept, "undone": ()})
+        every = manifest.model_copy(update={"states": manifest.stored, "undone": (), "ground": ()})
         shared = _damaged_shared(folder, every)
         problems = shared | _damaged_files(folder, every) | _damaged_lesson(model, manifest)
         if not problems:
@@ -70,12 +70,15 @@ def repair_model(folder: Path, *, timeout: float = TIMEOUT) -> Repaired:
         undone = tuple(takewhile(lambda record: record.number in readable, manifest.undone))
         numbers = {record.number for record in (*whole, *undone)}
         gone = [record for record in manifest.kept if record.number not in numbers]
-        aside = _put_aside(folder, [*(path for path in problems if path.exists()), *_files_of(folder, gone)])
+        ground = needed_by(whole[0], manifest.ground) if whole else ()
+        unused = [*gone, *(record for record in manifest.ground if record not in ground)]
+        aside = _put_aside(folder, [*(path for path in problems if path.exists()), *_files_of(folder, unused)])
         kept_last = whole[-1].number if whole else 0
         lost = {str(path.relative_to(folder)) for path in shared if path.parent.name != "images"}
         changes = {
             "states": tuple(whole),
             "undone": undone,
+            "ground": ground,
             "begins_empty": manifest.begins_empty and not (manifest.states and manifest.states[0] in gone),
             "lost": tuple(sorted({*manifest.lost, *lost})),
             "format": FORMAT,
@@ -133,7 +136,8 @@ def _whole_states(model: ModelFolder, manifest: Manifest, damaged: set[Path]) ->
     """The states that can be read, the newest of them proved so; the file that can be computed again does not count."""
     sheets = {path for path in damaged if path.parent.name == "images"}
     whole: list[tuple[StateRecord, Content]] = []
-    for record, content in zip(manifest.states, each_content(model.folder, manifest.states), strict=True):
+    chain, n_ground = manifest.present_chain, len(manifest.ground)
+    for record, content in islice(zip(chain, each_content(model.folder, chain), strict=True), n_ground, None):
         if isinstance(content, Content) and not sheets & set(_sheets(model.images, content)):
             intact = UNKNOWN in record.files and not _failure(
                 partial(verify, model.folder / record.folder / UNKNOWN, record.files[UNKNOWN])

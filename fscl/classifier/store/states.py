@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,17 @@ def _follow(assembly: Assembly, root: Path, record: StateRecord) -> None:
         assembly.follow(details["edit"], details["rows"], tensors)
     except (StorageError, KeyError) as error:
         raise StorageError(f"{root / record.folder}: {error} Restore it from a copy.") from error
+
+
+def n_changes(records: Sequence[StateRecord]) -> int:
+    """How many of some states, at their end, say only what differs from the one before."""
+    return len(list(takewhile(lambda record: record.parent is not None, reversed(records))))
+
+
+def needed_by(first: StateRecord, chain: Sequence[StateRecord]) -> tuple[StateRecord, ...]:
+    """Which states before one it is read from: the last whole one, and those that follow it."""
+    before = [record for record in chain if record.number < first.number]
+    return () if first.parent is None else tuple(before[len(before) - n_changes(before) - 1 :])
 
 
 def _changes_since_whole(records: Sequence[StateRecord]) -> int:

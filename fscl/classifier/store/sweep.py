@@ -43,7 +43,7 @@ def strays(folder: Path, manifest: Manifest) -> list[Path]:
     """What is not part of the model, and was written by this package; a lesson that waits in the journal is part of it."""
     images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
     kept = set()
-    for record in manifest.kept:
+    for record in manifest.stored:
         names = names_in(folder, record)
         kept |= {images.path(sheet_of(name)) for name in names["images"]}
         kept |= {cached.path(file_of(name)) for name in names["cached"]}
@@ -55,7 +55,7 @@ def strays(folder: Path, manifest: Manifest) -> list[Path]:
     found = _parts(folder)
     for name in FOLDERS[:-1]:
         found += [path for path in _listed(folder / name) if OURS[name].fullmatch(path.name) and not _is_folder(path)]
-    for record in manifest.kept:
+    for record in manifest.stored:
         inside = [path for path in _listed(folder / record.folder) if _is_ours(path)]
         found += [path for path in inside if path.name not in record.files]
     return [*(path for path in found if path not in kept), *_stray_states(folder, manifest)]
@@ -81,7 +81,7 @@ def delete(path: Path) -> None:
 
 def _stray_states(folder: Path, manifest: Manifest) -> list[Path]:
     """Folders of states that are not the model's; one with nothing of ours in it, and something else, is somebody's own."""
-    named = {record.folder.removeprefix("states/") for record in manifest.kept}
+    named = {record.folder.removeprefix("states/") for record in manifest.stored}
     found = [
         path for path in _listed(folder / "states") if path.name not in named and OURS["states"].fullmatch(path.name)
     ]

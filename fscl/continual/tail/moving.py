@@ -11,6 +11,7 @@ from fscl.continual.regularisers import ComingTask, Regulariser
 from fscl.continual.tail.codes import Body
 from fscl.continual.tail.settings import TailSettings
 from fscl.nets.params import Params, frozen_copy, trainable_copy
+from fscl.stopping import each
 
 
 class Diverged(Exception):
@@ -71,7 +72,7 @@ def moved(
     regulariser.before_task(ComingTask(n_tasks, slow, lambda params: loss(params, first, labels)))
     fast = trainable_copy(slow)
     optimiser = torch.optim.Adam(fast.values(), lr=settings.learning_rate, betas=settings.betas)
-    for step in range(steps):
+    for step in each(range(steps)):
         found = loss(fast, *(shots.batch(settings, random) if step else (first, labels)))
         if found is None:  # no class has two shots
             break

@@ -4,7 +4,7 @@ import { address, post, putPicture } from "./api.js";
 import { announce, attempt, bar, button, counted, el, percent, picture, redraw, remembersTyping } from "./dom.js";
 import { takesDrops } from "./drops.js";
 import { copyOf, fileInput, fromTransfer, keepCopy, sendAll, trayUrl } from "./pictures.js";
-import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
+import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, newId, on } from "./store.js";
 
 const MOST = 60; // pictures that stay on the page
 
@@ -178,7 +178,7 @@ function ranked(answer, each, open) {
   return el(
     "li",
     {},
-    el("bdi", { class: "name" }, text),
+    el("bdi", { class: "name", title: text }, text),
     bar(each.probability),
     el("span", { class: "number" }, percent(each.probability)),
     !open
@@ -255,7 +255,7 @@ async function correct(answer, label, isNew) {
   const id = answer.picture;
   const before = ids();
   leftTray([id]); // before the service lets go of it
-  const made = await attempt(() => change("correct", { picture: id, label, new: isNew }));
+  const made = await attempt(() => change("correct", { picture: id, label, new: isNew, lesson: newId() }));
   if (made) answers = answers.map((each) => (each.picture === id ? { ...each, taught: label } : each));
   else memory.write("asked", before);
   draw();

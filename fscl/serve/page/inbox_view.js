@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { attempt, button, counted, el, notice, percent, picture, redraw, remembersTyping } from "./dom.js";
 import { trayUrl } from "./pictures.js";
-import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, on } from "./store.js";
+import { change, known, labelKey, labelOf, labelText, leftTray, loadInbox, memory, newId, on } from "./store.js";
 
 let box;
 const taken = new Set(); // pictures that are being taught
@@ -138,7 +138,7 @@ async function learn(pictures, label) {
   draw();
   await attempt(async () => {
     try {
-      await change("learn", { pictures: pictures.map((id) => ({ id, label })) });
+      await change("learn", { pictures: pictures.map((id) => ({ id, label })), lesson: newId() });
     } catch (error) {
       memory.write("asked", asked);
       throw error;

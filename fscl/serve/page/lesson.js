@@ -6,7 +6,7 @@
 import { address } from "./api.js";
 import { attempt, counted, notice } from "./dom.js";
 import { fromTransfer, sendAll } from "./pictures.js";
-import { change, known, labelKey, labelOf, leftTray, memory, on, over, tell } from "./store.js";
+import { change, known, labelKey, labelOf, leftTray, memory, newId, on, over, tell } from "./store.js";
 
 let leaving = false; // a page that is left breaks its calls off, and the service may have taken them
 window.addEventListener("pagehide", () => {
@@ -70,54 +70,72 @@ export async function teach({ dry = false } = {}) {
   const ids = named.map((each) => each.id);
   const pictures = named.map(({ id, label }) => ({ id, label }));
   if (dry) return attempt(() => change("learn", { pictures, dry_run: true }));
-  const asked = `asked-${Date.now()}`; // until the service has given the job a name
-  hold(asked, ids);
+  const id = idFor(named);
+  hold(id, ids);
   leftTray(ids);
-  const result = await attempt(() =>
-    change("learn", { pictures }, (job) => {
-      hold(job.id, ids);
-      release(asked);
-      dropTaught();
-    }),
-  );
-  if (!leaving) release(asked);
+  const result = await attempt(async () => {
+    try {
+      return await change("learn", { pictures, lesson: id });
+    } catch (error) {
+      if (leaving) return undefined; // the next page settles it
+      if (error.kind === "away" || error.kind === "lost") unanswered(id, named);
+      release(id);
+      throw error;
+    }
+  });
+  if (result) settle();
   if (result?.left_out?.length) notice(`Left out: ${result.left_out.join("; ")}`, { error: true });
   return result;
 }
 
-/** While a job has pictures they are not in the lesson. */
-function hold(job, pictures) {
-  memory.write("taught-by", { ...memory.read("taught-by", {}), [job]: pictures });
+const described = (pictures) => JSON.stringify(pictures.map(({ id, label }) => [id, label]));
+
+/** The id of a lesson: a new one, or that under which the same pictures were sent without an answer. */
+function idFor(pictures) {
+  const same = Object.entries(memory.read("unanswered", {})).find(([, what]) => what === described(pictures));
+  return same ? same[0] : newId();
+}
+
+function unanswered(id, pictures) {
+  memory.write("unanswered", { ...memory.read("unanswered", {}), [id]: described(pictures) });
+}
+
+/** While a lesson that is being learned has pictures they are not in the next one. */
+function hold(id, pictures) {
+  memory.write("taught-by", { ...memory.read("taught-by", {}), [id]: pictures });
   tell("lesson");
 }
 
-function release(job) {
-  const { [job]: gone, ...others } = memory.read("taught-by", {});
+function release(id) {
+  const { [id]: gone, ...others } = memory.read("taught-by", {});
   if (!gone) return;
   memory.write("taught-by", others);
   tell("lesson");
 }
 
-/** The job of a lesson whose page was loaded again before the service had answered: the first since then of its size. */
-function jobOf(asked, pictures) {
-  const since = Number(asked.slice("asked-".length)) - 1500; // the service tells whole seconds
-  return [...known.jobs.values()]
-    .filter((job) => job.kind === "learn" && Date.parse(job.created) >= since)
-    .filter((job) => Number.parseInt(job.label, 10) === pictures.length && !job.result?.dry_run)
-    .sort((a, b) => (a.created < b.created ? -1 : 1))[0];
+/** What became of a lesson: "done", "going", "failed", or undefined where the service does not know its id. */
+function fate(id) {
+  const job = [...known.jobs.values()].find((each) => each.lesson === id);
+  if (job?.state === "done" || known.history?.events.some((event) => event.lesson === id)) return "done";
+  return job && (over(job) ? "failed" : "going");
 }
 
 /**
- * Pictures leave the lesson for good when the job that teaches them is done, also if the page was loaded again meanwhile;
- * if it fails they are back. With `first` all jobs of the service are known, and one that is not is no more.
+ * Pictures leave the lesson for good when it is learned, also if the page was loaded again or the service was started again
+ * meanwhile; if that fails they are back. With `first` all jobs of the service are known, and one that is not is no more.
  */
-function dropTaught(first = false) {
+function settle(first = false) {
   for (const [id, pictures] of Object.entries(memory.read("taught-by", {}))) {
-    const job = known.jobs.get(id) ?? (first ? jobOf(id, pictures) : undefined);
-    if (job && job.id !== id && !over(job)) hold(job.id, pictures);
-    else if (job ? !over(job) : !first) continue;
-    if (job?.state === "done") drop(pictures);
+    const became = fate(id);
+    if (became === "going" || (!became && !first)) continue;
+    if (became === "done") drop(pictures);
     release(id);
+  }
+  for (const [id, what] of Object.entries(memory.read("unanswered", {}))) {
+    if (fate(id) !== "done") continue;
+    drop(JSON.parse(what).map(([picture]) => picture));
+    const { [id]: gone, ...others } = memory.read("unanswered", {});
+    memory.write("unanswered", others);
   }
 }
 
@@ -138,6 +156,7 @@ export function startLesson() {
   window.addEventListener("storage", (event) => {
     if (event.key === memory.key("lesson") || event.key === memory.key("taught-by")) tell("lesson");
   });
-  on("jobs", () => dropTaught());
-  dropTaught(true);
+  on("jobs", () => settle());
+  on("history", () => settle());
+  settle(true);
 }

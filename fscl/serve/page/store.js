@@ -150,6 +150,10 @@ export async function change(path, body, started) {
   return result;
 }
 
+/** An id for a lesson, so that one whose answer was lost is not taught twice when it is sent again. */
+export const newId = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
+
 let source = null;
 
 function listen() {

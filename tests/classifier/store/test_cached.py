@@ -43,7 +43,7 @@ def cache(tmp_path: Path) -> Path:
 
 def names_in(state: Path) -> list[str]:
     """The names of the cached rows of a state, whether it is stored whole or not."""
-    states = read_manifest(state.parent.parent).states
+    states = read_manifest(state.parent.parent).stored
     number = [record.number for record in states].index(int(state.name))
     return list(read_content(state.parent.parent, states[: number + 1]).details["cached"])
 

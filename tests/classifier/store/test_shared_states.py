@@ -13,7 +13,8 @@ from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
 from fscl.classifier.store.difference import Assembly, apply_edit, changed_rows, difference
 from fscl.classifier.store.manifest import UNKNOWN, read_manifest
-from fscl.errors import StorageError
+from fscl.classifier.store.repair import repair_model
+from fscl.errors import MisuseError, StorageError
 from tests.classifier.models import POOL, asked, classifier, contents, examples
 
 PROBE = POOL.images[:24, 0].numpy()
@@ -114,11 +115,71 @@ def test_every_state_can_be_gone_back_to_bit_for_bit(method: str, tmp_path: Path
             assert asked(again) == answers[1]
 
 
-def test_with_a_bound_on_the_states_each_stands_alone(tmp_path: Path):
-    model = classifier(keep_states=2).save(tmp_path / "model")
-    for label in range(6):
-        model.partial_fit(*examples(label))
-    assert [record.parent for record in read_manifest(tmp_path / "model").states] == [None] * 3
+@pytest.mark.parametrize("keep", [0, 1, 2, 3])
+@pytest.mark.parametrize("method", ["prototypes", "discriminant"])
+def test_with_a_bound_on_the_states_they_share_too_and_those_that_are_kept_can_be_gone_back_to(
+    method: str, keep: int, tmp_path: Path
+):
+    folder = tmp_path / "model"
+    model, seen = classifier(method, keep_states=keep).save(folder), []
+    shared = 0
+    for lesson in range(12):
+        model.partial_fit(POOL.images[lesson : lesson + 1, 0].numpy(), [f"class-{lesson % 4}"])
+        seen.append((model.predict_proba(PROBE), model.history_))
+        manifest = read_manifest(folder)
+        assert len(manifest.states) == min(lesson + 1, keep + 1)
+        assert len(manifest.ground) <= keep
+        assert len(list((folder / "states").iterdir())) == len(manifest.stored)
+        assert manifest.stored[0].parent is None
+        shared += manifest.states[-1].parent is not None
+        assert check_model(folder).problems == ()
+        assert check_model(folder).strays == ()
+    assert shared >= 4 or keep == 0
+    copy = ContinualClassifier.load(folder).save(tmp_path / "copy")
+    for answers, history in reversed(seen[-1 - keep : -1]):
+        for each in (model.undo(), copy.undo()):
+            assert each.history_ == history
+            assert np.array_equal(each.predict_proba(PROBE), answers)
+        assert np.array_equal(ContinualClassifier.load(folder).predict_proba(PROBE), answers)
+    with pytest.raises(MisuseError, match="beyond keep_states"):
+        model.undo()
+    model.partial_fit(*examples(5))  # a change after an undo builds on what is there
+    assert len(ContinualClassifier.load(folder).classes_) == len(model.classes_)
+    assert check_model(folder).problems == ()
+
+
+def test_a_thousand_corrections_with_a_bound_on_the_states_do_not_fill_a_disk(tmp_path: Path):
+    """What the states take grows with what is stored, and not with that times the states that are kept."""
+    sizes = {}
+    for keep in (None, 20):
+        folder = tmp_path / str(keep)
+        model = classifier(keep_states=keep).save(folder)
+        for lesson in range(150):
+            model.partial_fit(POOL.images[lesson : lesson + 1, 0].numpy(), [f"class-{lesson % 40}"])
+        files = [path for path in (folder / "states").rglob("*") if path.is_file()]
+        sizes[keep] = sum(path.stat().st_size for path in files)
+        present = read_manifest(folder).states[-1]
+    whole = 150 * 65 * 4  # bytes of the features alone, of which every whole state has one copy
+    assert present.number == 150
+    assert sizes[20] < sizes[None]
+    assert sizes[20] < 12 * whole  # 21 whole states would take over 21 of them
+
+
+def test_a_state_that_nobody_can_go_to_is_checked_and_repaired_around(tmp_path: Path):
+    folder = tmp_path / "model"
+    model = classifier(keep_states=3).partial_fit(POOL.images[20:60, 0].numpy(), ["a", "b"] * 20).save(folder)
+    while not (manifest := read_manifest(folder)).ground or manifest.states[-1].parent is not None:
+        model.partial_fit(POOL.images[len(model.history_)][None, 0].numpy(), ["a"])
+    path = folder / manifest.ground[-1].folder / "state.json"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert len(check_model(folder).problems) > 0
+    done = repair_model(folder)
+    assert done.went_back == 0
+    assert check_model(folder).problems == ()
+    assert read_manifest(folder).ground == ()
+    assert len(ContinualClassifier.load(folder).partial_fit(*examples(7)).classes_) == 3
 
 
 def test_numbers_of_states_do_not_end(tmp_path: Path):

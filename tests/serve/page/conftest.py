@@ -165,8 +165,12 @@ def taught(shared: Served) -> Served:
 
 @pytest.fixture
 def open_page() -> Iterator[Callable[..., Any]]:
-    """Open a page in a browser; at the end of the test nothing may have gone wrong in its console."""
+    """Open a page in a browser; at the end of the test nothing may have gone wrong in its console.
+
+    A test that provokes an error names it: `open_page.expects(pattern)`. Each pattern must occur, and nothing else may.
+    """
     problems: list[str] = []
+    patterns: list[str] = []
     contexts: list[Any] = []
 
     def start(browser: Any, url: str, *, size: dict[str, int] = WIDE, dark: bool = False, wait: bool = True) -> Any:
@@ -183,11 +187,19 @@ def open_page() -> Iterator[Callable[..., Any]]:
             page.locator(".columns").wait_for(state="attached")
         return page
 
-    start.problems = problems  # type: ignore[attr-defined]
+    start.expects = lambda *named: patterns.extend(named)  # type: ignore[attr-defined]
     yield start
     for context in contexts:
         context.close()
-    assert not problems, f"the console of the page says: {problems}"
+    unexpected = [each for each in problems if not any(re.search(pattern, each) for pattern in patterns)]
+    assert not unexpected, f"the console of the page says: {unexpected}"
+    missing = [pattern for pattern in patterns if not any(re.search(pattern, each) for each in problems)]
+    assert not missing, f"the console of the page does not say: {missing}, but: {problems}"
+
+
+def refusal(status: int, path: str) -> str:
+    """What the console says of a request that the service refuses: a pattern; `path` is one, too."""
+    return rf"the server responded with a status of {status} \(.*'url': 'http://127\.0\.0\.1:\d+/api/v1/{path}'"
 
 
 def watch(page: Any, problems: list[str]) -> None:

@@ -127,14 +127,14 @@ def test_history_goes_back_and_forward_to_any_state(fresh: Served, browser: Any,
 
 
 def test_a_wrong_label_and_a_repeat_are_shown_and_mended(
-    fresh: Served, browser: Any, open_page: Open, other_drawings: Path, drawings: Path, tmp_path: Path
+    taught: Served, browser: Any, open_page: Open, other_drawings: Path, drawings: Path, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong" / "cross"
     wrong.mkdir(parents=True)
     (wrong / "really-a-ring.png").write_bytes((other_drawings / "ring" / "ring-51.png").read_bytes())
     (wrong / "again.png").write_bytes((drawings / "cross" / "cross-0.png").read_bytes())
-    run_child([*FSCL, "learn", fresh.folder, wrong.parent])
-    page = open_page(browser, f"{fresh.url}#check")
+    run_child([*FSCL, "learn", taught.folder, wrong.parent])
+    page = open_page(browser, f"{taught.url}#check")
     view = page.locator(".view.check")
     expect(view.get_by_role("row")).to_have_count(3)
     expect(view.get_by_role("row", name="cross")).to_contain_text("8")
@@ -142,11 +142,11 @@ def test_a_wrong_label_and_a_repeat_are_shown_and_mended(
     expect(suspect).to_contain_text("is called cross and looks like ring")
     suspect.get_by_role("button", name="Move to ring").click()
     expect(suspect).to_have_count(0)
-    assert fresh.labels() == {"ring": 7, "cross": 7}
+    assert taught.labels() == {"ring": 7, "cross": 7}
     expect(view).to_contain_text("2 show the same")
     view.get_by_role("button", name="Remove").first.click()
     expect(view).not_to_contain_text("2 show the same")
-    assert fresh.labels() == {"ring": 7, "cross": 6}
+    assert taught.labels() == {"ring": 7, "cross": 6}
 
 
 def test_a_labelled_folder_is_tested_and_the_model_exported(
@@ -177,6 +177,7 @@ def test_a_service_that_goes_away_and_comes_back_loses_nothing(
     page = open_page(browser, taught.url)
     drop(page, ".card.new", [drawings / "bar"])
     page.get_by_role("button", name="Teach 6 pictures").wait_for()
+    open_page.expects(r"net::ERR_INTERNET_DISCONNECTED .*/api/v1/")  # type: ignore[attr-defined]
     page.context.set_offline(True)
     page.get_by_role("button", name="Teach 6 pictures").click()
     expect(page.locator("#offline")).to_contain_text("does not answer")
@@ -184,7 +185,6 @@ def test_a_service_that_goes_away_and_comes_back_loses_nothing(
     expect(page.locator("#offline")).to_be_empty()
     page.get_by_role("button", name="Teach 6 pictures").click()
     expect(page.get_by_role("region", name="What the last change did")).to_contain_text("Learned: 6 pictures of bar")
-    open_page.problems.clear()  # type: ignore[attr-defined]  # the browser notes that it was offline
 
 
 def one_class(drawings: Path, shape: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.serve.page.conftest import Served, choose, drop, go
+from tests.serve.page.conftest import Served, choose, drop, go, refusal
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +87,34 @@ def test_a_reload_while_it_learns_loses_nothing_and_teaches_nothing_twice(
     assert len(taught.get("history")["events"]) == 3
 
 
+@pytest.mark.parametrize("arrives", [True, False], ids=["the answer is lost", "the lesson is lost"])
+def test_a_lesson_that_gets_no_answer_is_taught_once(
+    taught: Served, browser: Any, open_page: Open, drawings: Path, arrives: bool
+) -> None:
+    open_page.expects(r"net::ERR_FAILED .*/api/v1/learn'")  # type: ignore[attr-defined]
+    page = open_page(browser, taught.url)
+    drop(page, ".card.new", [drawings / "bar"])
+    sent: list[str] = []
+
+    def cut(route: Any) -> None:
+        sent.append(route.request.post_data_json["lesson"])
+        if arrives:
+            route.fetch()
+        route.abort()
+
+    page.route("**/api/v1/learn", cut, times=1)
+    page.get_by_role("button", name="Teach 6 pictures").click()
+    expect(page.locator(".notice.error")).to_contain_text("does not answer")
+    if not arrives:
+        with page.expect_request("**/api/v1/learn") as again:
+            page.get_by_role("button", name="Teach 6 pictures").click()
+        assert again.value.post_data_json["lesson"] == sent[0]  # the same lesson under the same id
+    expect(page.get_by_role("listitem", name="Class bar")).to_contain_text("6 pictures")
+    expect(page.get_by_role("region", name="Next lesson")).to_be_hidden()
+    assert taught.labels()["bar"] == 6
+    assert [event["lesson"] for event in taught.get("history")["events"]] == [None, None, sent[0]]
+
+
 def test_pictures_without_a_class_wait_for_a_name_and_paste_brings_one(
     taught: Served, browser: Any, open_page: Open, drawings: Path
 ) -> None:
@@ -111,6 +139,7 @@ def test_files_that_are_no_pictures_are_named_and_the_others_are_taken(
     (mixed / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     (mixed / "notes.txt").write_text("no picture")
     (mixed / ".hidden.png").write_bytes(b"not looked at")
+    open_page.expects(refusal(422, r"pictures\?name=broken\.png"))  # type: ignore[attr-defined]
     page = open_page(browser, taught.url)
     drop(page, ".card.new", [mixed])
     expect(page.get_by_role("button", name="Teach 1 picture", exact=True)).to_be_visible()
@@ -118,7 +147,6 @@ def test_files_that_are_no_pictures_are_named_and_the_others_are_taken(
     expect(said).to_contain_text("1 file is no picture")
     expect(said).to_contain_text("broken.png")
     expect(said).not_to_contain_text(".hidden")
-    open_page.problems.clear()  # type: ignore[attr-defined]  # the browser notes the refusal of broken.png
 
 
 def test_work_that_is_stopped_changes_nothing(taught: Served, browser: Any, open_page: Open, drawings: Path) -> None:
