@@ -30,7 +30,7 @@ mutants: $(VENV)/.installed-dev
 MINUTES ?= 120
 SOAK ?= /tmp/fscl-soak
 soak: $(VENV)/.installed-dev
-	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(MINUTES) --folder $(SOAK)
+	PYTHONPATH=. $(BIN)/python -m tools.soak --minutes $(MINUTES) --folder $(SOAK)
 
 # The lower bounds in pyproject.toml are true: the quick tests pass with exactly the lowest versions (torch aside).
 test-lowest: $(LOWEST)/.installed

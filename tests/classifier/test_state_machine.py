@@ -20,7 +20,7 @@ from fscl import ContinualClassifier, estimator
 from fscl.classifier.store.check import check_model
 from fscl.classifier.store.repair import repair_model
 from fscl.errors import FsclError
-from tools.soak import in_child
+from tools.soaking.breaking import BeforeChange, in_child
 
 LABELS = st.sampled_from(["oak", "elm", "مرحبا", "桦树", "a/b", "👩\u200d👧"])
 SEEDS = st.integers(0, 30)
@@ -109,7 +109,9 @@ class Folder(RuleBasedStateMachine):
     def crash(self, label: str, seed: int, place: int) -> None:
         """A lesson by another process that dies before one of its file changes; then the lesson is made sure of."""
         n_calls = len(self.model.history_)
-        in_child(self.folder, lambda each: each.partial_fit(rows(seed), [label] * 2), stop_before=place, seconds=None)
+        in_child(
+            lambda: ContinualClassifier.load(self.folder).partial_fit(rows(seed), [label] * 2), BeforeChange(place)
+        )
         self.model = ContinualClassifier.load(self.folder)
         self.model.recover()
         if len(self.model.history_) == n_calls:

@@ -24,6 +24,7 @@ from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
 from fscl.classifier.store.cached import CachedRows
 from fscl.classifier.store.creating import write_new_model
+from fscl.classifier.store.failures import after_the_fact, not_written
 from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.lock import TIMEOUT, writing
 from fscl.classifier.store.manifest import (
@@ -93,7 +94,7 @@ class ModelFolder:
     ) -> "ModelFolder":
         """A new model with these states, the present one last, and their originals; all of it appears at once."""
         write_new_model(folder, teacher, states, originals)
-        with _after_the_fact(folder):
+        with after_the_fact(folder):
             sync_folder(folder.parent)
         made = cls(folder, timeout=timeout)
         made.teacher()
@@ -276,11 +277,9 @@ class ModelFolder:
         except OSError as error:
             with suppress(OSError, FsclError):
                 sweep(self.folder, manifest)
-            raise StorageError(
-                f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
-            ) from error
+            raise not_written(self.folder, error) from error
         self._last = newer.seal, there, None if self._last is None else self._last[2]
-        with _after_the_fact(self.folder):
+        with after_the_fact(self.folder):
             sync_folder(self.folder)
             self.journal.clear()
             sweep(self.folder, newer)
@@ -311,9 +310,9 @@ class ModelFolder:
     def _writing(self) -> Iterator[Manifest]:
         """The lock, and the folder as the last writer would have left it."""
         with self.locked() as manifest:
-            if self.journal.pending(manifest.next_number):
+            if waits := self.journal.pending(manifest.next_number):
                 manifest = self._completed(manifest)
-            elif has_strays(self.folder, manifest):
+            if waits or has_strays(self.folder, manifest):  # what was half written lies in the state that is there now
                 sweep(self.folder, manifest)
             yield manifest
 
@@ -348,7 +347,7 @@ class ModelFolder:
         newer = manifest.model_copy(update={**changed, "begins_empty": manifest.begins_empty and not shortened})
         write_manifest(self.folder, newer)
         self._last = newer.seal, after, content
-        with _after_the_fact(self.folder):
+        with after_the_fact(self.folder):
             sync_folder(self.folder)
             self.journal.clear()
             if dropped:
@@ -379,9 +378,7 @@ class ModelFolder:
                 self.journal.clear()
                 sweep(self.folder, read_manifest(self.folder))
             if isinstance(error, OSError):
-                raise StorageError(
-                    f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
-                ) from error
+                raise not_written(self.folder, error) from error
             raise
 
     @contextmanager
@@ -398,15 +395,3 @@ class ModelFolder:
             manifest = read_manifest(self.folder)
             self._check_same_model(manifest)
             yield manifest
-
-
-@contextmanager
-def _after_the_fact(folder: Path) -> Iterator[None]:
-    """For what comes after a commit: its failure does not take the change back, and must not say so."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{folder} was changed as asked, but what follows failed: {error.strerror or error}. It is a whole model; the "
-            "next change sweeps up."
-        ) from error
