@@ -27,9 +27,10 @@ from tools.soaking.runs import Runs
 from tools.soaking.service import ServiceRound
 from tools.soaking.tally import Tally
 
-LONGEST, SHORTEST = 180, 12  # seconds of a round
+LONGEST, SHORTEST = 120, 12  # seconds of a round
 Rounds = Callable[[int, Path, Tally], Round | EveryByte | Runs | ServiceRound]
 ORDER: tuple[Rounds, ...] = (
+    Round,
     Round,
     Runs,
     Round,

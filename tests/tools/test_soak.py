@@ -30,7 +30,7 @@ from tools.soaking.breaking import (
 )
 from tools.soaking.disk import Disk
 from tools.soaking.full import EveryByte
-from tools.soaking.models import Round
+from tools.soaking.models import TRIES, Round
 from tools.soaking.readers import Reader, answer_digest
 from tools.soaking.runs import Runs, run_task, train_task
 from tools.soaking.service import ServiceRound
@@ -151,10 +151,10 @@ def test_a_store_that_writes_in_place_is_found_out(tmp_path: Path, monkeypatch: 
 
     tally = Tally()
     one = Round(0, tmp_path, tally)
-    one.step(1, tries=1)
+    one.step(1, tries=TRIES)
     assert tally.problems == []
     monkeypatch.setattr("fscl.storage.write_bytes", in_place)
-    one.step(2, tries=25)
+    one.step(2, tries={**TRIES, "change": 30})
     assert tally.total["half"] + tally.total["error"] + tally.total["lost"] > 0
 
 
@@ -166,7 +166,7 @@ def test_a_store_that_flushes_no_folder_is_found_out(module: str, tmp_path: Path
     until = time.monotonic() + 30
     for number in range(1, 40):
         if not tally.problems and time.monotonic() < until:
-            one.step(number, tries=20)
+            one.step(number, tries={**TRIES, "change": 0, "power": 20})
     assert tally.problems
 
 

@@ -11,7 +11,7 @@ from fscl.errors import FsclError
 from tools.soaking.breaking import ENDED, FullDisk, in_child
 from tools.soaking.models import CALLS, MODEL, Chooser, contents, model_task
 from tools.soaking.tally import Tally
-from tools.soaking.task import Task, judge
+from tools.soaking.task import Task, files_in, judge
 
 BATCH = 50  # byte counts of one kind before the next has its turn
 
@@ -47,7 +47,7 @@ class EveryByte:
                 self._some(task, until)
 
     def _some(self, task: Task, until: float) -> None:
-        name, before = f"bytes {task.kind}", _files(self.root)
+        name, before = f"bytes {task.kind}", files_in(self.root)
         begin, notes = self.tally.places.get(name, 0), self.place / "notes"
         notes.write_text("0")
         in_child(partial(self._refused, task, range(begin, begin + BATCH), before, notes, until))
@@ -78,15 +78,9 @@ class EveryByte:
                 return
             except FsclError:
                 FullDisk(2**62).begin()
-            if _files(self.root) != before or time.monotonic() > until:
+            if files_in(self.root) != before or time.monotonic() > until:
                 return
             notes.write_text(str(tried))
-
-
-def _files(root: Path) -> dict[str, bytes | None]:
-    """Every file and folder but the lock's."""
-    found = [path for path in root.rglob("*") if path.name not in ("lock", "writer")]
-    return {str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in found}
 
 
 def _write(root: Path, files: dict[str, bytes | None]) -> None:

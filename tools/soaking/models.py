@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ ROW = 3  # numbers in a row
 CALLS = ("learn", "correct", "rename", "remove", "move", "forget", "undo", "reteach")
 WEIGHTS = (6, 2, 2, 2, 2, 1, 2, 1)
 KEEPS: tuple[Keep, ...] = ("nothing", "names", "some")
-TRIES = 6  # of each way to break a call, after it was made in the twin
+TRIES = {"change": 8, "power": 2, "names": 1, "bytes": 1}  # to break a call in each way, after it was made in the twin
 MODEL, AGAIN = "model", "again"
 METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("prototypes", {}),
@@ -217,7 +217,7 @@ class Round:
                 self.step(step + 1, until)
         reader.compare(self.seen, self.tally)
 
-    def step(self, number: int, until: float = float("inf"), *, tries: int = TRIES) -> None:
+    def step(self, number: int, until: float = float("inf"), *, tries: Mapping[str, int] = TRIES) -> None:
         """One call: made in the twin, then broken in copies of the victim, and at last killed in the victim and done."""
         self._at(number)
         twin = ContinualClassifier.load(self.twin / MODEL)
@@ -234,15 +234,15 @@ class Round:
         attempt(task, self.victim, AtMoment(self.chance.random() * (duration + 0.02)), self.tally)
         self._compare(kind)
 
-    def _break(self, task: Task, until: float, tries: int) -> None:
+    def _break(self, task: Task, until: float, tries: Mapping[str, int]) -> None:
         ways: dict[str, Callable[[Path, int], Any]] = {"change": lambda _, number: BeforeChange(number)}
         ways |= {f"power {keep}": partial(_power, keep=keep, seed=self.chance.random()) for keep in KEEPS}
         ways["names"] = lambda _, number: NoNewFiles(number)
         for key, make in ways.items():
-            for _ in range(tries if key == "change" else -(-tries // 2)):
+            for _ in range(tries[key.split()[0]]):
                 if time.monotonic() < until:
                     next_place(task, self.victim, key, make, self.tally)
-        for _ in range(-(-tries // 2)):
+        for _ in range(tries["bytes"]):
             if time.monotonic() < until:
                 n_bytes = int(self.chance.random() ** 2 * 60_000)
                 attempt_on_copy(task, self.victim, lambda _, n=n_bytes: FullDisk(n), self.tally)

@@ -16,7 +16,7 @@ from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
 from tools.soaking.tally import Tally
 
-PAUSE = 0.1  # seconds between two looks
+PAUSE = 0.5  # seconds between two looks
 
 
 def answer_digest(folder: Path, asked: np.ndarray) -> str:

@@ -129,7 +129,7 @@ class Runs:
         crew = run_task(self.config, self.twin, workers=2)
         while time.monotonic() < until:
             for task in (training, alone):
-                for _ in range(4):
+                for _ in range(8):
                     self._one(task, "change", lambda _, number: BeforeChange(number), until)
                 keep = self.chance.choice(KEEPS)
                 cut = partial(_power, keep=keep, seed=self.chance.random())
@@ -138,7 +138,7 @@ class Runs:
                 self._one(task, "names", lambda _, number: NoNewFiles(number), until)
                 self._many(task, lambda _: FullDisk(int(self.chance.random() ** 2 * 100_000)), until)
                 self._killed_again_and_again(task, seconds[task.kind], until)
-            if time.monotonic() < until:
+            if time.monotonic() < until and self.chance.random() < 0.5:  # starting workers takes the longest
                 self._many(crew, lambda _: WorkerKilled(2 + 4 * self.chance.random(), self.chance), until)
                 self._killed_again_and_again(crew, 8, until)
 
@@ -151,11 +151,11 @@ class Runs:
             attempt_on_copy(task, self.victim, make, self.tally)
 
     def _killed_again_and_again(self, task: Task, seconds: float, until: float) -> None:
-        """Three kills of one run, each of the one that went on; only then it may end."""
+        """Kills of one run, each of the one that went on; only then it may end."""
         root = self.place / "again"
         root.mkdir()
         unfinished = Task(task.kind, task.name, task.call, task.look, lambda *_: None)
-        for _ in range(2):
+        for _ in range(3):
             if time.monotonic() < until:
                 _attempt_unfinished(unfinished, root, AtMoment(self.chance.random() * seconds), self.tally)
         attempt(task, root, AtMoment(self.chance.random() * seconds), self.tally)
