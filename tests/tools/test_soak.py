@@ -122,7 +122,8 @@ def test_a_short_soak_finds_nothing_and_goes_on_where_it_was(kind: Callable[...,
     assert sum(first.total[name] for name in found) == sum(first.total[name] for name in (*broken, "ended"))
     again = soak(tmp_path, 0.02 + first.seconds / 60, order=(kind,))
     assert again.rounds > first.rounds
-    assert sum(again.total[name] for name in broken) > sum(first.total[name] for name in broken)
+    assert all(again.total[name] >= first.total[name] > 0 for name in first.total)
+    assert again.places.keys() >= first.places.keys()
     assert again.table().count("\n") == len(CALLS) + 4
 
 
