@@ -14,7 +14,7 @@ results.json         at the end: the results alone, in the order of the plan; eq
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.versions import CPU, MUST_NOT_MIX, that_must_not_mix
-from fscl.storage import canonical_json, digest, read_json, sync_folder, write_bytes, write_json
+from fscl.storage import canonical_json, digest, read_json, sync_folder, sync_folders, write_bytes, write_json
 
 WATCHING = ("probe", "observe")  # sections of a configuration that look on, and change nothing
 OBSERVED = "observed"
@@ -104,6 +104,9 @@ class RunRecord:
         if not self.about_path.exists():
             self.refuse_strays()
             write_json(self.about_path, "run", about)
+            sync_folder(self.folder)  # before anything else: files that nobody can name are refused
+            with suppress(OSError):  # who may not read the folder above can run all the same
+                sync_folder(self.folder.parent)
             return
         changed = _first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
@@ -144,13 +147,14 @@ class RunRecord:
         for name, content in finished.files.items():
             path = self.file_path(cell, _checked_name(name))
             write_bytes(path, content)
-            sync_folder(path.parent)
+            sync_folders(path.parent, up_to=self.folder)
         entry = {"method": cell.method, "sequence": cell.sequence, "result": finished.result, "cost": finished.cost}
         line = canonical_json({**entry, "digest": digest([self._identity(), entry])})
         with self.cells_path.open("ab") as file:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(self.folder)
         self.unfinished_path(cell).unlink(missing_ok=True)
 
     def cells(self) -> dict[Cell, dict[str, Any]]:
@@ -228,6 +232,7 @@ class RunRecord:
         cells = self.cells()
         entries = [{"method": c.method, "sequence": c.sequence, "result": cells[c]["result"]} for c in plan]
         write_json(self.results_path, "results", {"cells": entries})
+        sync_folder(self.folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +31,7 @@ from tools.soaking.breaking import (
 )
 from tools.soaking.disk import Disk
 from tools.soaking.full import EveryByte
-from tools.soaking.models import TRIES, Round
+from tools.soaking.models import TRIES, Round, contents, model_task
 from tools.soaking.readers import Reader, answer_digest
 from tools.soaking.runs import Runs, run_task, train_task
 from tools.soaking.service import ServiceRound
@@ -159,15 +160,22 @@ def test_a_store_that_writes_in_place_is_found_out(tmp_path: Path, monkeypatch: 
     assert tally.total["half"] + tally.total["error"] + tally.total["lost"] > 0
 
 
-@pytest.mark.parametrize("module", ["fscl.classifier.store.journal", "fscl.classifier.store.folder"])
-def test_a_store_that_flushes_no_folder_is_found_out(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tally = Tally()
-    one = Round(0, tmp_path, tally)
-    monkeypatch.setattr(f"{module}.sync_folder", lambda _: None)
-    until = time.monotonic() + 30
-    for number in range(1, 40):
-        if not tally.problems and time.monotonic() < until:
-            one.step(number, tries={**TRIES, "change": 0, "power": 20})
+@pytest.mark.parametrize(("module", "what"), [("folder", "lost"), ("states", "half")])
+def test_a_store_that_flushes_no_folder_is_found_out(
+    module: str, what: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copytree(folder, tmp_path / "twin")
+    monkeypatch.setattr("fscl.estimator._now", lambda: "2020-01-01T00:00:00+00:00")
+    tally, before = Tally(), contents(folder)
+    ContinualClassifier.load(tmp_path / "twin").rename("class-0", "zero")
+    task = model_task(
+        "rename", "toy", lambda model: model.rename("class-0", "zero"), before, contents(tmp_path / "twin")
+    )
+    for _ in range(2):
+        next_place(task, folder.parent, "power", lambda root, number: PowerCut(number + 500, root), tally)
+        assert tally.counts["rename"][what] == len(tally.problems)
+        if not tally.problems:
+            monkeypatch.setattr(f"fscl.classifier.store.{module}.sync_folder", lambda _: None)
     assert tally.problems
 
 
@@ -186,8 +194,6 @@ def test_a_reader_tells_what_never_was(folder: Path):
 
 
 def test_what_is_lost_is_counted_and_said(folder: Path):
-    from tools.soaking.models import contents, model_task
-
     tally, before = Tally(), contents(folder)
     task = model_task("rename", "toy", lambda model: model.rename("class-0", "zero"), before, before)
     next_place(task, folder.parent, "change", lambda _, number: BeforeChange(number + 500), tally)
@@ -199,8 +205,6 @@ def test_what_is_lost_is_counted_and_said(folder: Path):
 def test_errors_that_are_no_sentences_are_counted(folder: Path):
     def broken(_: Path) -> None:
         raise StorageError("a refusal where none is due")
-
-    from tools.soaking.models import contents, model_task
 
     tally, before = Tally(), contents(folder)
     task = model_task("learn", "toy", lambda model: broken(folder), before, before)

@@ -96,7 +96,7 @@ class PowerCut(Breaking):
     keep: Keep = "nothing"
     seed: object = 0
     column = "power"
-    disk: Disk = field(init=False)
+    disk: Disk = field(init=False, repr=False)
     over: bool = False
 
     def begin(self) -> None:
