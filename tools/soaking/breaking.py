@@ -72,16 +72,18 @@ class BeforeChange(Breaking):
 
 @dataclass
 class WorkerKilled(Breaking):
-    """One of the processes that it has started, killed after some seconds; the work must come to its end."""
+    """One of the processes that it has started, killed some seconds after the first; the work must come to its end."""
 
     seconds: float
     chance: random.Random
     column = "worker"
 
     def watch(self, process: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while not _workers(process) and Path(f"/proc/{process}/exe").exists() and time.monotonic() < until:
+            time.sleep(0.05)  # a process that has ended has no such link
         time.sleep(self.seconds)
-        workers = [number for number in _children(process) if "resource_tracker" not in _command(number)]
-        if workers:
+        if workers := _workers(process):
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(workers), signal.SIGKILL)
                 self.struck = True
@@ -251,6 +253,10 @@ def _children(process: int) -> list[int]:
     except OSError:  # it has ended
         return []
     return [int(number) for number in text.split()]
+
+
+def _workers(process: int) -> list[int]:
+    return [number for number in _children(process) if "resource_tracker" not in _command(number)]
 
 
 def _command(process: int) -> str:

@@ -127,6 +127,10 @@ class Runs:
         alone = run_task(self.config, self.twin, executor="in-process")
         seconds["run"] = time.monotonic() - begin
         crew = run_task(self.config, self.twin, workers=2)
+        for _ in range(2):
+            attempt_on_copy(
+                crew, self.victim, lambda _: WorkerKilled(8 * self.chance.random(), self.chance), self.tally
+            )
         while time.monotonic() < until:
             for task in (training, alone):
                 for _ in range(8):
@@ -138,9 +142,7 @@ class Runs:
                 self._one(task, "names", lambda _, number: NoNewFiles(number), until)
                 self._many(task, lambda _: FullDisk(int(self.chance.random() ** 2 * 100_000)), until)
                 self._killed_again_and_again(task, seconds[task.kind], until)
-            if time.monotonic() < until and self.chance.random() < 0.5:  # starting workers takes the longest
-                self._many(crew, lambda _: WorkerKilled(2 + 4 * self.chance.random(), self.chance), until)
-                self._killed_again_and_again(crew, 8, until)
+            self._killed_again_and_again(crew, 8, until)
 
     def _one(self, task: Task, key: str, make: Callable[[Path, int], Breaking], until: float) -> None:
         if time.monotonic() < until:

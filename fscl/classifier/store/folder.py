@@ -52,6 +52,7 @@ from fscl.classifier.store.states import (
     write_state,
 )
 from fscl.classifier.store.sweep import FOLDERS, has_strays, sweep
+from fscl.classifier.store.whole import check_lesson
 from fscl.classifier.teacher import Snapshot, Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, ModelReplaced, StorageError
 from fscl.meta.shipped import load_base
@@ -319,6 +320,7 @@ class ModelFolder:
     def _completed(self, manifest: Manifest) -> Manifest:
         try:
             lesson, originals = self.journal.read(manifest.next_number)
+            check_lesson(lesson.examples, self.teacher(manifest).network)
             self.images.originals.remember(lesson.examples, originals)
             self._commit(manifest, self.teacher().learned(self.snapshot(manifest), lesson))
         except OSError as error:
