@@ -91,16 +91,18 @@ def test_a_finished_cell_is_flushed_to_the_disk_after_its_files_and_before_appen
 
     def spy(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        flushed.append((path.relative_to(tmp_path).parts[0], path.read_bytes() if path.is_file() else b""))
+        flushed.append((path.relative_to(tmp_path).as_posix(), path.read_bytes() if path.is_file() else b""))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", spy)
     record.append(Cell("tsc", 0), Finished({"top1": [[0.5]]}, {}, {"confusions.json": b"{}"}))
     names = [name for name, _ in flushed]
-    assert names == ["files", "files", "cells.jsonl"]  # the file, the folder that names it, and then the line
+    # the file, the folders that name it and one another, the line, and the folder that names its file
+    assert names[0].startswith("files/tsc-000/")
+    assert names[1:] == ["files/tsc-000", "files", ".", "cells.jsonl", "."]
     assert flushed[0][1] == b"{}"
-    assert flushed[2][1] == record.cells_path.read_bytes()  # the whole line had left the process's buffer
-    assert json.loads(flushed[2][1])["method"] == "tsc"
+    assert flushed[4][1] == record.cells_path.read_bytes()  # the whole line had left the process's buffer
+    assert json.loads(flushed[4][1])["method"] == "tsc"
 
 
 def test_a_cell_whose_files_cannot_be_written_is_not_finished(tmp_path: Path):
