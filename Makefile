@@ -9,7 +9,7 @@ OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missi
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
 
-.PHONY: demo test test-quick test-lowest docs mutants soak clean
+.PHONY: demo test test-quick test-lowest docs mutants soak fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fscl demo
@@ -17,6 +17,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml fscl tools benchmarks docs/tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(TWO) $(PYTEST_ARGS)
@@ -33,11 +34,17 @@ docs: $(VENV)/.installed-dev
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python tools/mutants.py
 
-# Kills processes that change models and compares what is left with twins; the same command goes on after a stop.
+# Kills processes that change models and runs, cuts their power, fills their disk, and compares what is left with twins;
+# the same command goes on after a stop.
 MINUTES ?= 120
 SOAK ?= /tmp/fscl-soak
 soak: $(VENV)/.installed-dev
-	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(MINUTES) --folder $(SOAK)
+	PYTHONPATH=. $(BIN)/python -m tools.soak --minutes $(MINUTES) --folder $(SOAK)
+
+# Gives damaged bytes to every parser of bytes from outside, guided by coverage.
+FUZZ ?= /tmp/fscl-fuzz
+fuzz: $(VENV)/.installed-fuzz
+	PYTHONPATH=. $(BIN)/python -m tools.fuzz --minutes $(MINUTES) --folder $(FUZZ)
 
 # The lower bounds in pyproject.toml are true: the quick tests pass with exactly the lowest versions (torch aside).
 test-lowest: $(LOWEST)/.installed
@@ -59,6 +66,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'  # the first that knows groups
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' --group dev
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group fuzz
+	@touch $@
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt tools/lowest.py | $(LOWEST)/bin/python
 	$(LOWEST)/bin/python tools/lowest.py $(EXTRAS) dev > $(LOWEST)/lowest.txt

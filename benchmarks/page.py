@@ -109,7 +109,7 @@ def cpu(pid: int) -> float:
 
 def answered(address: str) -> float:
     """Pictures that a service has answered."""
-    with urllib.request.urlopen(f"{address}api/v1/metrics", timeout=60) as said:
+    with urllib.request.urlopen(f"{address}api/v1/metrics", timeout=60) as said:  # our own server  # nosec B310
         return float(re.search(r"^fscl_pictures_answered_total (\d+)", said.read().decode(), re.MULTILINE)[1])
 
 

@@ -233,7 +233,8 @@ def simulated(n_slots: int, seconds: float, handling: float, writing: tuple[floa
 @contextmanager
 def two_nodes() -> Iterator[str]:
     """The address of a Ray cluster with two nodes of one core, which only this machine reaches."""
-    folder = Path(tempfile.mkdtemp(prefix="fscl-ray-", dir="/tmp"))  # a path of a socket has at most 107 characters
+    # a path of a socket has at most 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="fscl-ray-", dir="/tmp"))  # a folder of its own  # nosec B108
     (folder / "ray").mkdir()
     os.environ.update(LOOPBACK, RAY_TMPDIR=str(folder))
     from ray.cluster_utils import Cluster

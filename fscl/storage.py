@@ -77,6 +77,14 @@ def sync_file_system(folder: Path) -> None:
         os.close(descriptor)
 
 
+def sync_folders(folder: Path, *, up_to: Path) -> None:
+    """Flush a folder and those above it, up to one of them: so that the names of new folders outlast a power cut, too."""
+    for each in [folder, *folder.parents]:
+        sync_folder(each)
+        if each == up_to:
+            return
+
+
 def canonical_json(content: Any) -> str:
     """One text for one value: sorted keys, no spaces, no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

@@ -1,9 +1,9 @@
 """Pictures in whatever form people have them, as the uint8 tensors that a base network takes.
 
-Arrays of many, lists of single pictures (fscl/data/pictures.py), a folder; and with their labels a Hugging Face dataset, or
-any dataset or iterable of pairs (image, label) (fscl/data/pairs.py). Every picture is brought to the base's size and
-channels by the same route as a file. What cannot serve is refused with its position or name and the reason, before
-anything is learned.
+Arrays of many, lists of single pictures (fscl/data/pictures.py), a folder; and with their labels a Hugging Face dataset, a
+DataFrame (fscl/data/frames.py), or any dataset or iterable of pairs (image, label) (fscl/data/pairs.py). Every picture is
+brought to the base's size and channels by the same route as a file. What cannot serve is refused with its position or name
+and the reason, before anything is learned.
 """
 
 import os
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fscl.classifier.labels import Label, plain_labels
 from fscl.data.folder import BadFiles, read_classes, visible_files
+from fscl.data.frames import one_column, without_pandas
 from fscl.data.images import Pixels, open_plain, square
 from fscl.data.names import readable
 from fscl.data.pairs import first_of, image_column, images_and_labels, is_table
@@ -74,6 +75,7 @@ class _Read:
 
 def are_pictures(X: object) -> bool:
     """Whether X holds pictures in one of the forms above; else it is rows of numbers, or nothing of use."""
+    X = without_pandas(X)
     if isinstance(X, Pictures) or is_table(X):
         return True
     if isinstance(X, Tensor) and X.is_nested:
@@ -119,6 +121,7 @@ def as_pictures(X: Any, shape: Shape, *, originals: bool = False) -> Pictures:
         return read_files(files_in(Path(X)), shape, originals=originals)
     if isinstance(X, Pictures):
         return X
+    X = without_pandas(X)
     if is_table(X):
         X = image_column(X)
     elif is_picture(X) and not isinstance(X, np.ndarray | Tensor):
@@ -146,6 +149,7 @@ def with_labels(X: Any, y: Any) -> tuple[Any, Any]:
     """X and y apart, where X brings the labels: a dataset, or pairs (image, label). A folder stays as it is."""
     if y is not None or isinstance(X, Pictures) or is_picture(X):
         return X, y
+    X = without_pandas(X)
     return images_and_labels(X) or (X, y)
 
 
@@ -175,8 +179,7 @@ def checked_labels(y: Any, n_examples: int) -> tuple[Label, ...]:
         )
     if not isinstance(y, Iterable) or isinstance(y, str):
         raise DataError(f"y holds a label for each example, but it is {y!r}. Give a list.")
-    if isinstance(y, Tensor):
-        y = as_array(y, "y")
+    y = as_array(y, "y") if isinstance(y, Tensor) else one_column(y)
     if isinstance(y, np.ndarray):
         from sklearn.utils.validation import column_or_1d
 

@@ -136,7 +136,7 @@ def _column(table: Any, wanted: Sequence[str], what: str) -> str:
     if found is None:
         raise DataError(
             f"the dataset has the columns {', '.join(map(str, names))}, and none is called {what!r}; rename the one that "
-            f"holds it: dataset.rename_column(…, {what!r})."
+            f"holds it to {what!r}."
         )
     return found
 

@@ -24,6 +24,7 @@ from fscl.nets.sources import is_pretrained_name
 from fscl.nets.trained import NetworkSpec, TrainedNetwork
 from fscl.process import configure_process
 from fscl.rng import child_seed
+from fscl.storage import sync_folders
 
 
 def load_side(spec: DataSet.Options, reporter: Reporter) -> Splits:
@@ -204,6 +205,7 @@ def train_and_test(config: Config, folder: Path, reporter: Reporter) -> tuple[Pa
         about["test"] = _test(config, trained, splits, reporter, team)
         if team.leads:
             trained.network.save(path, about)
+            sync_folders(folder.absolute(), up_to=folder.absolute().parent)
     inference = config.base.learner.inference
     chosen = f"{config.base.train.validation_way}-way {config.base.train.shots_to_test}-shot" + (
         f", {inference}," if inference else ""

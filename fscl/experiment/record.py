@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,7 +26,16 @@ from pydantic import BaseModel, ValidationError
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.versions import CPU, MUST_NOT_MIX, that_must_not_mix
-from fscl.storage import canonical_json, digest, read_json, sync_file_system, sync_folder, write_bytes, write_json
+from fscl.storage import (
+    canonical_json,
+    digest,
+    read_json,
+    sync_file_system,
+    sync_folder,
+    sync_folders,
+    write_bytes,
+    write_json,
+)
 
 WATCHING = ("probe", "observe")  # sections of a configuration that look on, and change nothing
 OBSERVED = "observed"
@@ -106,6 +115,9 @@ class RunRecord:
         if not self.about_path.exists():
             self.refuse_strays()
             write_json(self.about_path, "run", about)
+            sync_folder(self.folder)  # before anything else: files that nobody can name are refused
+            with suppress(OSError):  # who may not read the folder above can run all the same
+                sync_folder(self.folder.parent)
             return
         changed = first_difference(read_json(self.about_path, "run"), about)
         if changed is not None:
@@ -157,7 +169,7 @@ class RunRecord:
                 path = self.file_path(cell, _checked_name(name))
                 if flush_each:
                     write_bytes(path, content)
-                    sync_folder(path.parent)
+                    sync_folders(path.parent, up_to=self.folder)
                 else:  # a kill may leave a part of it, but no line that says that the cell is finished
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
@@ -168,6 +180,7 @@ class RunRecord:
             file.write(b"".join(_line(identity, *one) for one in batch))
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(self.folder)
         for cell, _ in batch:
             self.unfinished_path(cell).unlink(missing_ok=True)
 
@@ -247,6 +260,7 @@ class RunRecord:
         cells = self.cells()
         entries = [{"method": c.method, "sequence": c.sequence, "result": cells[c]["result"]} for c in plan]
         write_json(self.results_path, "results", {"cells": entries})
+        sync_folder(self.folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fscl.errors import RunError
 from fscl.nets.params import Params, frozen_copy, in_layout, placed, trainable_copy
-from fscl.storage import load_tensors, save_tensors
+from fscl.storage import load_tensors, save_tensors, sync_folder
 
 
 @dataclass
@@ -53,6 +53,7 @@ class TrainingState:
             "history": self.history,
         }
         save_tensors(path, "meta-training checkpoint", tensors, details)
+        sync_folder(path.parent)
 
     @classmethod
     def load(cls, path: Path, identity: dict[str, Any], device: torch.device) -> "TrainingState":

@@ -34,6 +34,9 @@ def write_search_page(record: SearchRecord) -> Path:
     search = SearchSpec.model_validate(about["search"])
     page = record.folder / "search.html"
     config, name = about["config"], str(about["config"]["name"])
+    drawn = None
+    if _compared(trials, search.first):
+        drawn = Markup(slices_svg(search, trials))  # made by matplotlib, which escapes what it writes  # nosec B704
     text = render_in_shell(
         "search.html.j2",
         title=f"{name}: a search",
@@ -54,7 +57,7 @@ def write_search_page(record: SearchRecord) -> Path:
         ],
         shared=_sequences(search.first),
         n_compared=len(_compared(trials, search.first)),
-        figure=Markup(slices_svg(search, trials)) if _compared(trials, search.first) else None,
+        figure=drawn,
         paths=list(search.space),
         rows=[_row(trial, search) for trial in trials.trials],
         listing=toml_listing(tomllib.loads(record.winner_path.read_text("utf-8")))

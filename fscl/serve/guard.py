@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fscl.serve.refusals import Refusal
 from fscl.serve.tokens import COOKIE, Tokens
 
+ANY_HOST = "0.0.0.0"  # listened at with a token alone (`fscl.serve.run._check`)  # nosec B104
 HEADER = b"x-fscl"
 READING = ("GET", "HEAD")
 CHANGING = ("POST", "DELETE")
@@ -46,7 +47,7 @@ class Rules:
 
 def own_hosts(port: int, *, host: str = "127.0.0.1") -> frozenset[str]:
     """The names of this machine for itself, and of the interface that is listened at."""
-    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host} - {"0.0.0.0", "[::]"}
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host} - {ANY_HOST, "[::]"}
     found = {f"{name}:{port}" for name in names}
     return frozenset(found | (names if port == 80 else set()))  # a browser leaves that port out
 

@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 from fscl.errors import MisuseError, StorageError
 from fscl.process import configure_process
 from fscl.serve.app import make_app
-from fscl.serve.guard import Rules, own_hosts
+from fscl.serve.guard import ANY_HOST, Rules, own_hosts
 from fscl.serve.service import Service
 from fscl.serve.tokens import Tokens
 
 DEFAULT_PORT = 8420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-ANY = ("0.0.0.0", "::")
+ANY = (ANY_HOST, "::")
 N_PORTS = 20  # that are tried where none was asked for
 MAX_CONNECTIONS = 500
 Say = Callable[[str], None]

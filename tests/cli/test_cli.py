@@ -10,6 +10,7 @@ import pytest
 
 from fscl.continual.registry import methods
 from fscl.meta.shipped import shipped_bases
+from fscl.storage import load_tensors
 from tests.children import FSCL, run_child, started_child
 from tests.data.birds import birds, written
 from tests.experiment.tiny import TINY, toml
@@ -136,3 +137,15 @@ def test_data_list_and_info_say_what_there_is(tmp_path: Path, monkeypatch: pytes
         .startswith("test         200 classes,    300 images of 3×64×64 (1 to 2 a class), hash ")
     )
     assert "tieredImageNet was not found in" in fscl("data", "info", "tiered-imagenet", code=1).stderr
+
+
+def test_a_training_that_is_terminated_saves_the_step_that_it_is_at(tmp_path: Path):
+    train = {**TINY["base"]["train"], "steps": 10**6, "validate_every": 7}
+    config = toml(tmp_path / "tiny.toml", {**TINY, "base": {**TINY["base"], "train": train}})
+    checkpoint = tmp_path / "base" / "meta-training.safetensors"
+    with started_child([*FSCL, "train", str(config), "--out", str(tmp_path / "base")]) as child:
+        child.wait_until(checkpoint.exists)
+        child.send(signal.SIGTERM)
+        said = child.finish(timeout=120, expect=1).stderr
+    step = load_tensors(checkpoint, "meta-training checkpoint")[1]["step"]
+    assert said == f"fscl: stopped after step {step} of 1000000; the same command continues from there.\n"

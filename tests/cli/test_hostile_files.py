@@ -17,10 +17,12 @@ from PIL import Image
 
 from fscl import ContinualClassifier
 from fscl.classifier.store.check import check_model
+from fscl.classifier.store.folder import ModelFolder
 from fscl.cli import main
 from fscl.errors import DataError
 from fscl.testing import POOL
 from tests.classifier.models import classifier, examples
+from tools.soaking.breaking import BeforeChange, in_child
 
 
 def fscl(*arguments: object) -> int:
@@ -186,7 +188,6 @@ def test_a_handle_that_was_interrupted_late_shows_what_is_on_disk(model: Path, m
 def test_what_a_killed_forget_left_is_removed_by_the_next_change(model: Path, monkeypatch: pytest.MonkeyPatch):
     """Killed when its new sheet was written and nothing else."""
     from fscl.classifier.store import folder as store
-    from fscl.classifier.store.folder import ModelFolder
 
     before = set((model / "images").iterdir())
 
@@ -203,6 +204,27 @@ def test_what_a_killed_forget_left_is_removed_by_the_next_change(model: Path, mo
     ContinualClassifier.load(model).rename("class-0", "zero")
     assert set((model / "images").iterdir()) == before
     assert check_model(model).strays == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a killed process costs no imports")
+def test_what_a_killed_lesson_left_half_written_is_removed_when_it_is_completed(model: Path):
+    """Killed while it wrote a file of its state: the next writer takes that state's number, and with it the half file."""
+    seen = set()
+    for number in range(20, 60):  # before that the journal is not written
+        copy = Path(shutil.copytree(model, model.with_name("copy")))
+        code = in_child(
+            lambda copy=copy: ContinualClassifier.load(copy).partial_fit(*examples(2)), BeforeChange(number)
+        )
+        left = {path.parent.parent.name for path in check_model(copy).strays if path.name.endswith(".part")}
+        seen |= left | {path.parent.parent.name for path in (copy / "states").glob("*/.*.part")}
+        ContinualClassifier.load(copy).recover()
+        ModelFolder(copy).complete()
+        assert check_model(copy).strays == ()
+        shutil.rmtree(copy)
+        if code == 0:
+            break
+    assert code == 0
+    assert "states" in seen, "no kill fell on a file of a state"
 
 
 class _Nothing:

@@ -26,8 +26,6 @@ def is_frozen(method: str) -> bool:
     return issubclass(find_method(method).learner, FrozenFeatures)
 
 
-
-
 # a learner on frozen features meets the norm in `Network.embed` alone
 NORMS = {method: ["batch"] if is_frozen(method) else ["group", "batch"] for method in METHODS}
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from fscl.errors import OtherRun, RunError, StorageError
 from fscl.experiment.plan import Cell, Finished
 from fscl.experiment.record import RunRecord
-from fscl.storage import write_json
+from fscl.storage import write_bytes, write_json
 from tests.experiment.tiny import begun
+from tools.soaking.breaking import ENDED, PowerCut, in_child
 
 
 def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path: Path):
@@ -89,16 +91,18 @@ def test_a_finished_cell_is_flushed_to_the_disk_after_its_files_and_before_appen
 
     def spy(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        flushed.append((path.relative_to(tmp_path).parts[0], path.read_bytes() if path.is_file() else b""))
+        flushed.append((path.relative_to(tmp_path).as_posix(), path.read_bytes() if path.is_file() else b""))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", spy)
     record.append(Cell("tsc", 0), Finished({"top1": [[0.5]]}, {}, {"confusions.json": b"{}"}))
     names = [name for name, _ in flushed]
-    assert names == ["files", "files", "cells.jsonl"]  # the file, the folder that names it, and then the line
+    # the file, the folders that name it and one another, the line, and the folder that names its file
+    assert names[0].startswith("files/tsc-000/")
+    assert names[1:] == ["files/tsc-000", "files", ".", "cells.jsonl", "."]
     assert flushed[0][1] == b"{}"
-    assert flushed[2][1] == record.cells_path.read_bytes()  # the whole line had left the process's buffer
-    assert json.loads(flushed[2][1])["method"] == "tsc"
+    assert flushed[4][1] == record.cells_path.read_bytes()  # the whole line had left the process's buffer
+    assert json.loads(flushed[4][1])["method"] == "tsc"
 
 
 def test_a_cell_whose_files_cannot_be_written_is_not_finished(tmp_path: Path):
@@ -171,3 +175,25 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path):
         RunRecord(tmp_path / "file" / "run").locked(),
     ):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, so that a process that dies costs no imports")
+def test_what_a_power_cut_leaves_can_be_gone_on_with_and_a_cell_that_was_added_is_there(tmp_path: Path):
+    cell, root = Cell("tsc", 0), tmp_path / "disk"
+
+    def work() -> None:
+        record = begun(root / "run")
+        write_bytes(record.network_path, b"base")
+        record.append(cell, Finished({"top1": [[0.5]]}, {}, {"observed/drift.json": b"{}"}))
+
+    for number in range(100):
+        root.mkdir()
+        code = in_child(work, PowerCut(number, root, "nothing" if number > 50 else "some", seed=number))
+        record = RunRecord(root / "run")
+        record.refuse_strays()  # a file without the run.json that says what it is of
+        found = record.cells() if record.about_path.exists() else {}
+        for done in found:
+            assert record.file_path(done, "observed/drift.json").read_bytes() == b"{}"
+        shutil.rmtree(root)
+    assert code == ENDED
+    assert set(found) == {cell}

@@ -1,15 +1,11 @@
 """Whether every file of a model is what it should be, and what lies there besides."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from fscl.classifier.store.cached import CachedRows, file_of
+from fscl.classifier.store.files import Read, own_files, shared_files
 from fscl.classifier.store.folder import READ_ATTEMPTS, ModelFolder
 from fscl.classifier.store.manifest import BASE, NAME, FileRecord, Manifest, read_manifest, verify
-from fscl.classifier.store.sheets import ImageStore, sheet_of
-from fscl.classifier.store.states import names_in
 from fscl.classifier.store.sweep import FOLDERS, strays
 from fscl.errors import ModelBusy, StorageError
 
@@ -82,18 +78,13 @@ def _checked(folder: Path, manifest: Manifest) -> Checked:
     return Checked(len(paths), n_bytes, tuple(problems), waiting, left)
 
 
-def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Callable[[], bytes]], list[str]]:
+def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Read], list[str]]:
     """The files that states name, and how each is read; and what is wrong with states that cannot say which."""
-    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    contents: dict[Path, Callable[[], bytes]] = {}
+    contents: dict[Path, Read] = {}
     problems = []
     for state in manifest.stored:
         try:
-            names = names_in(folder, state)
-            contents |= {images.path(name): partial(images.content, name) for name in map(sheet_of, names["images"])}
-            contents |= {cached.path(name): partial(cached.content, name) for name in map(file_of, names["cached"])}
-            store = images.originals
-            contents |= {store.path(name): partial(store.content, name) for name in names["originals"] if name}
+            contents |= shared_files(folder, state)
         except StorageError as error:
             problems.append(str(error))
     aside = {folder / name for name in manifest.lost}
@@ -103,5 +94,5 @@ def _named(folder: Path, manifest: Manifest) -> tuple[dict[Path, Callable[[], by
 def _recorded(folder: Path, manifest: Manifest) -> list[tuple[Path, FileRecord]]:
     found = [] if manifest.base_file is None else [(folder / BASE, manifest.base_file)]
     for state in manifest.stored:
-        found += [(folder / state.folder / Path(name).name, record) for name, record in state.files.items()]
+        found += own_files(folder, state).items()
     return found

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from fscl.classifier.knowledge import Lesson
 from fscl.classifier.labels import plain_labels
-from fscl.classifier.store.aside import after_the_fact, bytes_in
 from fscl.classifier.store.cached import CachedRows
 from fscl.classifier.store.creating import write_new_model
+from fscl.classifier.store.failures import after_the_fact, not_written
 from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.lock import TIMEOUT, writing
 from fscl.classifier.store.manifest import (
@@ -40,6 +40,7 @@ from fscl.classifier.store.manifest import (
 )
 from fscl.classifier.store.originals import OriginalStore
 from fscl.classifier.store.sheets import ImageStore
+from fscl.classifier.store.size import bytes_in
 from fscl.classifier.store.states import (
     Content,
     content_of,
@@ -53,6 +54,7 @@ from fscl.classifier.store.states import (
     write_state,
 )
 from fscl.classifier.store.sweep import FOLDERS, has_strays, sweep
+from fscl.classifier.store.whole import check_lesson
 from fscl.classifier.teacher import Snapshot, Teacher
 from fscl.errors import FsclError, MisuseError, ModelBusy, ModelReplaced, StorageError
 from fscl.meta.shipped import load_base
@@ -272,9 +274,7 @@ class ModelFolder:
         except OSError as error:
             with suppress(OSError, FsclError):
                 sweep(self.folder, manifest)
-            raise StorageError(
-                f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
-            ) from error
+            raise not_written(self.folder, error) from error
         self._last = newer.seal, there, None if self._last is None else self._last[2]
         with after_the_fact(self.folder):
             sync_folder(self.folder)
@@ -307,15 +307,16 @@ class ModelFolder:
     def _writing(self) -> Iterator[Manifest]:
         """The lock, and the folder as the last writer would have left it."""
         with self.locked() as manifest:
-            if self.journal.pending(manifest.next_number):
+            if waits := self.journal.pending(manifest.next_number):
                 manifest = self._completed(manifest)
-            elif has_strays(self.folder, manifest):
+            if waits or has_strays(self.folder, manifest):  # what was half written lies in the state that is there now
                 sweep(self.folder, manifest)
             yield manifest
 
     def _completed(self, manifest: Manifest) -> Manifest:
         try:
             lesson, originals = self.journal.read(manifest.next_number)
+            check_lesson(lesson.examples, self.teacher(manifest).network)
             self.images.originals.remember(lesson.examples, originals)
             self._commit(manifest, self.teacher().learned(self.snapshot(manifest), lesson))
         except OSError as error:
@@ -378,9 +379,7 @@ class ModelFolder:
                 self.journal.clear()
                 sweep(self.folder, read_manifest(self.folder))
             if isinstance(error, OSError):
-                raise StorageError(
-                    f"cannot write to {self.folder}: {error.strerror or error}. The model is as it was before the call."
-                ) from error
+                raise not_written(self.folder, error) from error
             raise
 
     @contextmanager

@@ -1,12 +1,13 @@
 """A damaged model made whole again: it goes back to the newest state that is whole, and nothing is thrown away."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 
-from fscl.classifier.store.cached import CachedRows, file_of
+from fscl.classifier.store.files import Read, own_files, shared_files
 from fscl.classifier.store.folder import ModelFolder
 from fscl.classifier.store.lock import TIMEOUT
 from fscl.classifier.store.manifest import (
@@ -20,7 +21,7 @@ from fscl.classifier.store.manifest import (
     write_manifest,
 )
 from fscl.classifier.store.sheets import ImageStore, sheet_of
-from fscl.classifier.store.states import Content, each_content, names_in, needed_by, without_unknown
+from fscl.classifier.store.states import Content, each_content, needed_by, without_unknown
 from fscl.errors import StorageError
 from fscl.storage import sync_folder
 
@@ -97,33 +98,16 @@ def repair_model(folder: Path, *, timeout: float = TIMEOUT) -> Repaired:
 
 def _damaged_shared(folder: Path, manifest: Manifest) -> dict[Path, StorageError]:
     """Sheets, originals and cached rows that are not what their name says; which states need them, does not matter."""
-    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    files: dict[Path, Callable[[], bytes]] = {}
+    files: dict[Path, Read] = {}
     for record in manifest.states:
-        try:
-            names = names_in(folder, record)
-            files |= {images.path(name): partial(images.content, name) for name in map(sheet_of, names["images"])}
-            files |= {cached.path(name): partial(cached.content, name) for name in map(file_of, names["cached"])}
-            store = images.originals
-            files |= {store.path(name): partial(store.content, name) for name in names["originals"] if name}
-        except StorageError:
-            continue  # the state itself is damaged, and counted there
-    return {
-        path: error
-        for path, read in files.items()
-        if str(path.relative_to(folder)) not in manifest.lost and (error := _failure(read)) is not None
-    }
+        with suppress(StorageError):  # the state itself is damaged, and counted there
+            files |= shared_files(folder, record)
+    return _failures({path: read for path, read in files.items() if str(path.relative_to(folder)) not in manifest.lost})
 
 
 def _damaged_files(folder: Path, manifest: Manifest) -> dict[Path, StorageError]:
-    found = {}
-    for record in manifest.states:
-        for name, file in record.files.items():
-            path = folder / record.folder / Path(name).name
-            error = _failure(partial(verify, path, file))
-            if error is not None:
-                found[path] = error
-    return found
+    files = {path: file for record in manifest.states for path, file in own_files(folder, record).items()}
+    return _failures({path: partial(verify, path, file) for path, file in files.items()})
 
 
 def _damaged_lesson(model: ModelFolder, manifest: Manifest) -> dict[Path, StorageError]:
@@ -171,6 +155,10 @@ def _put_aside(folder: Path, paths: list[Path]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         path.replace(target)
     return aside
+
+
+def _failures(files: Mapping[Path, Callable[[], object]]) -> dict[Path, StorageError]:
+    return {path: error for path, read in files.items() if (error := _failure(read)) is not None}
 
 
 def _failure(read: Callable[[], object]) -> StorageError | None:

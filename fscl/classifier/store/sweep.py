@@ -7,11 +7,10 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from fscl.classifier.store.cached import CachedRows, file_of
+from fscl.classifier.store.files import shared_files
 from fscl.classifier.store.journal import Journal
 from fscl.classifier.store.manifest import STATE_FILES, UNKNOWN, Manifest
-from fscl.classifier.store.sheets import ImageStore, sheet_of
-from fscl.classifier.store.states import names_in
+from fscl.classifier.store.originals import OriginalStore
 
 # in the order in which they are swept: a state that is left over tells the next writer that sweeping is not done
 FOLDERS = ("journal", "images", "originals", "cache", "states")
@@ -41,17 +40,11 @@ def has_strays(folder: Path, manifest: Manifest) -> bool:
 
 def strays(folder: Path, manifest: Manifest) -> list[Path]:
     """What is not part of the model, and was written by this package; a lesson that waits in the journal is part of it."""
-    images, cached = ImageStore(folder / "images"), CachedRows(folder / "cache")
-    kept = set()
-    for record in manifest.stored:
-        names = names_in(folder, record)
-        kept |= {images.path(sheet_of(name)) for name in names["images"]}
-        kept |= {cached.path(file_of(name)) for name in names["cached"]}
-        kept |= {images.originals.path(name) for name in names["originals"] if name}
-    journal = Journal(folder / "journal")
+    kept = {path for record in manifest.stored for path in shared_files(folder, record)}
+    journal, originals = Journal(folder / "journal"), OriginalStore(folder / "originals")
     if journal.pending(manifest.next_number):
         kept.add(journal.path(manifest.next_number))
-        kept |= {images.originals.path(name) for name in journal.read(manifest.next_number)[1] if name}
+        kept |= {originals.path(name) for name in journal.read(manifest.next_number)[1] if name}
     found = _parts(folder)
     for name in FOLDERS[:-1]:
         found += [path for path in _listed(folder / name) if OURS[name].fullmatch(path.name) and not _is_folder(path)]

@@ -10,6 +10,8 @@ from torch import Tensor
 from fscl.classifier.knowledge import Calibration, Event, Knowledge
 from fscl.continual.learner import LearnerState
 from fscl.data.pool import Examples
+from fscl.errors import StorageError
+from fscl.nets.network import Network
 
 ROWS = 2  # dimensions of features
 N_SCALES = 4
@@ -59,6 +61,21 @@ def check_whole(knowledge: Knowledge, state: LearnerState | None, *, row_width: 
     for position, likelier, _ in knowledge.calibration.doubts:
         if not (0 <= position < n and 0 <= likelier < n_classes):
             raise ValueError("its doubts are of examples that it does not have")
+
+
+def check_lesson(examples: Tensor, network: Network) -> None:
+    """Refuse a lesson that is not of what a network takes."""
+    shape = network.picture_shape
+    if shape is None:
+        fits = examples.ndim == ROWS and examples.dtype == torch.float64 and examples.shape[1] == network.n_features
+        fits = fits and bool(torch.isfinite(examples).all())
+    else:
+        channels, size = shape
+        fits = examples.dtype == torch.uint8 and examples.shape[1:] == (channels, size, size)
+    if not fits:
+        raise StorageError(
+            f"it has examples of {examples.dtype} and {tuple(examples.shape)}, which the model does not take."
+        )
 
 
 def check_scales(scales: Tensor | None) -> None:

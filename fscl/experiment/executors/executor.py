@@ -47,7 +47,7 @@ def attempt(order: Order, cell: Cell, on_task: Callable[[Tick], None], begun: by
 def sendable(error: Exception) -> Exception:
     """The error, or one that says the same where it cannot be sent to another process."""
     with suppress(Exception):
-        pickle.loads(pickle.dumps(error))
+        pickle.loads(pickle.dumps(error))  # bytes that were made in this line  # nosec B301
         return error
     kind = RunError if isinstance(error, FsclError) else RuntimeError
     return kind(f"{type(error).__name__}: {error}")

@@ -118,3 +118,37 @@ def test_labels_that_are_no_numbers_of_classes_are_refused(label: Any, tmp_path:
     with pytest.raises(StorageError, match="its labels are not numbers of its 3 classes"):
         ContinualClassifier.load(folder)
     assert check_model(folder).problems
+
+
+ROWS = torch.eye(3, dtype=torch.float64)[:2]
+
+
+@pytest.mark.parametrize(
+    ("of_rows", "forged"),
+    [
+        (True, ROWS.to(torch.complex64)),
+        (True, ROWS.float()),
+        (True, ROWS * float("nan")),
+        (True, ROWS[:, :2]),
+        (True, ROWS[None].repeat(2, 1, 1)),
+        (False, torch.zeros(2, 1, 16, 16)),
+        (False, torch.zeros(2, 3, 16, 16, dtype=torch.uint8)),
+        (False, torch.zeros(2, 1, 8, 8, dtype=torch.uint8)),
+        (False, ROWS),
+    ],
+)
+def test_a_lesson_that_waits_and_does_not_fit_is_refused_and_can_be_dropped(
+    of_rows: bool, forged: torch.Tensor, tmp_path: Path
+):
+    folder = tmp_path / "model"
+    if of_rows:
+        ContinualClassifier(method="prototypes").fit(np.eye(3), ["a", "b", "c"]).save(folder)
+    else:
+        classifier().partial_fit(*examples(0, 1)).save(folder)
+    known = ContinualClassifier.load(folder).classes_.tolist()
+    details = {"labels": ["x", "y"], "sources": ["", ""], "call": "learn", "when": "", "originals": []}
+    path = folder / "journal" / f"{read_manifest(folder).next_number:06}.safetensors"
+    save_tensors(path, "lesson", {"examples": forged}, details)
+    with pytest.raises(StorageError, match=r"cannot be completed: it has examples of .* Drop it with `fscl undo"):
+        ContinualClassifier.load(folder).recover()
+    assert ContinualClassifier.load(folder).undo().classes_.tolist() == known

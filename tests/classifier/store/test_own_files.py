@@ -1,7 +1,9 @@
 """What somebody else put into a model's folder is never deleted, and a folder that was replaced is never written to."""
 
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,3 +106,27 @@ def test_a_handle_that_was_overtaken_goes_on_from_what_is_there(tmp_path: Path):
     X = POOL.images[:24, 0].numpy()
     assert np.array_equal(model.predict_proba(X), twin.predict_proba(X))
     assert np.array_equal(ContinualClassifier.load(folder).predict_proba(X), twin.predict_proba(X))
+
+
+def test_about_beside_a_writer_tells_of_the_newer_state_where_the_older_is_gone(tmp_path: Path):
+    """A method that moves weights reads activations when it needs them, and another process may have dropped them."""
+    settings = {"steps": 2, "learning_rate": 5e-3, "views": 2}
+    classifier("tsc_tail", settings=settings).partial_fit(*examples(0, 1, 2)).save(tmp_path / "model")
+    handle = ContinualClassifier.load(tmp_path / "model")
+    ContinualClassifier.load(tmp_path / "model").forget("class-0")
+    assert [each["label"] for each in handle.about()["classes"]] == ["class-1", "class-2"]
+
+
+def test_about_counts_the_bytes_of_what_is_there_while_files_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = classifier().partial_fit(*examples(0, 1)).save(tmp_path / "model")
+    whole, lstat = model.about()["folder_bytes"], os.lstat
+
+    def goes(path: Any) -> os.stat_result:
+        if Path(path).suffix == ".png":
+            raise FileNotFoundError(path)  # between the list and the look
+        return lstat(path)
+
+    monkeypatch.setattr("os.lstat", goes)
+    assert 0 < model.about()["folder_bytes"] < whole

@@ -192,4 +192,6 @@ def test_numbers_of_states_do_not_end(tmp_path: Path):
     assert [record.number for record in read_manifest(folder).states] == [1, 999_999, 1_000_000]
     assert ContinualClassifier.load(folder).classes_.tolist() == model.classes_.tolist()
     assert check_model(folder).strays == ()
+    (folder / "states" / "1000001").mkdir()  # as a process that was killed leaves it
+    assert check_model(folder).strays == (folder / "states" / "1000001",)
     assert model.undo(2).classes_.tolist() == ["class-0", "class-1"]
