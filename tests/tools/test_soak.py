@@ -179,13 +179,21 @@ def test_a_store_that_flushes_no_folder_is_found_out(
     assert tally.problems
 
 
+def looked(reader: Reader, wanted: int) -> int:
+    """Wait until it has looked so often; how often it has."""
+    until = time.monotonic() + 60
+    while (n := Path(reader.notes.name).read_text().count("\n")) < wanted and time.monotonic() < until:
+        time.sleep(0.02)
+    return n
+
+
 def test_a_reader_tells_what_never_was(folder: Path):
     asked, tally = examples(0)[0], Tally()
     known = answer_digest(folder, asked)
     with Reader(folder, asked) as reader:
-        time.sleep(0.5)
+        looks = looked(reader, 1)
         renamed(folder)()
-        time.sleep(0.5)
+        looked(reader, looks + 2)  # one look may have begun before
     reader.compare({known, answer_digest(folder, asked)}, tally)
     assert tally.looks["looks"] > 1
     assert tally.problems == []
