@@ -89,7 +89,7 @@ def test_a_summary_is_compared_as_the_run_that_it_was_made_of(tmp_path: Path, mo
     )
     write_summary(record.folder, tmp_path / "toy.json")
     from_file, from_run = (compare(source, "joint") for source in (tmp_path / "toy.json", record.folder))
-    assert from_file == from_run
+    assert repr(from_file) == repr(from_run)  # they hold NaN, which makes dataclasses unequal from Python 3.13 on
     # the same sequences, so that a run and a summary can be compared, too: nothing is left of any method
     both = compare(record.folder, str(tmp_path / "toy.json"))
     assert {each.interval.mean for each in both.differences if each.interval is not None} == {0.0}
