@@ -15,12 +15,12 @@ def stoppable(check: Callable[[], None]) -> Iterator[None]:
     """What this thread does in here is stopped where `check` raises.
 
     >>> def enough() -> None:
-    ...     raise KeyboardInterrupt
+    ...     raise TimeoutError
     >>> with stoppable(enough):
     ...     list(each(range(3)))
     Traceback (most recent call last):
         ...
-    KeyboardInterrupt
+    TimeoutError
     >>> list(each(range(3)))
     [0, 1, 2]
     """

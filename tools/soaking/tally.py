@@ -86,10 +86,10 @@ class Tally:
         cuts = sum(n for key, n in self.sweeps.items() if key.startswith("power"))
         total, sweeps, looks = self.total, self.sweeps, self.looks
         said = (
-            f"{self.rounds} rounds in {self.seconds / 60:.0f} minutes: {self.n_kills:,} kills, {total['power']:,} power "
-            f"cuts and {total['full']:,} full disks. The file changes of a call were gone through to the last one "
-            f"{sweeps['change']} times with kills and {cuts} times with power cuts, its byte counts {sweeps['bytes']} "
-            f"times. Readers beside writers looked {looks['looks']:,} times, and saw {looks['wrong']} states that never"
+            f"{self.rounds} rounds in {self.seconds / 60:.0f} minutes. There were {self.n_kills:,} kills and "
+            f"{total['power']:,} power cuts. The disk was full {total['full']:,} times. The file changes of a call were gone "
+            f"through to the last one {sweeps['change']} times with kills and {cuts} times with power cuts. Its byte counts "
+            f"were gone through {sweeps['bytes']} times. Readers beside writers looked {looks['looks']:,} times, and saw {looks['wrong']} states that never"
             " were."
         )
         return "\n".join([said, "", *lines])
