@@ -87,9 +87,9 @@ class Tally:
         total, sweeps, looks = self.total, self.sweeps, self.looks
         said = (
             f"{self.rounds} rounds in {self.seconds / 60:.0f} minutes. There were {self.n_kills:,} kills and "
-            f"{total['power']:,} power cuts. The disk was full {total['full']:,} times. The file changes of a call were gone "
-            f"through to the last one {sweeps['change']} times with kills and {cuts} times with power cuts. Its byte counts "
-            f"were gone through {sweeps['bytes']} times. Readers beside writers looked {looks['looks']:,} times, and saw {looks['wrong']} states that never"
-            " were."
+            f"{total['power']:,} power cuts. The disk was full {total['full']:,} times. The file changes of a call were "
+            f"gone through to the last one {sweeps['change']} times with kills and {cuts} times with power cuts. Its byte "
+            f"counts were gone through {sweeps['bytes']} times. Readers beside writers looked {looks['looks']:,} times, and "
+            f"saw {looks['wrong']} states that never were."
         )
         return "\n".join([said, "", *lines])
