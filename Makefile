@@ -1,4 +1,4 @@
-# `make demo` shows everything on a small scale; `make test` checks everything. Both are safe to repeat.
+# `make demo` shows everything on a small scale; `make test` checks everything but what takes long. Both are safe to repeat.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ OLD_PYTHON := fscl needs Python 3.11 or newer, but '$(PYTHON)' is older or missi
 
 NO_VENV := '$(PYTHON)' cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv
 
-.PHONY: demo test test-quick test-lowest docs mutants soak fuzz clean
+.PHONY: demo test test-slow test-lowest docs mutants soak fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fscl demo
@@ -20,10 +20,11 @@ test: $(VENV)/.installed-dev
 	$(BIN)/bandit --quiet --recursive --severity-level medium --configfile pyproject.toml fscl tools benchmarks docs/tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(TWO) $(PYTEST_ARGS)
-
-test-quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(TWO) -m "not slow" $(PYTEST_ARGS)
+
+# Whole runs, killed processes, golden results: about as long again.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(TWO) -m slow $(PYTEST_ARGS)
 
 # The site, in build/site: open build/site/index.html. Nothing is fetched.
 docs: $(VENV)/.installed-dev

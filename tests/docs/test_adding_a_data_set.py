@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from fscl.storage import read_json
 from tests.children import run_child
 from tests.conftest import ROOT
@@ -24,6 +26,7 @@ def fscl(folder: Path, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_the_data_set_of_the_page_is_run_by_reference_and_by_its_entry_point(tmp_path: Path):
     (module,), (config, entry_points) = blocks("python"), blocks("toml")
     (tmp_path / "stripes.py").write_text(module)

@@ -67,6 +67,7 @@ def test_what_is_said_about_other_machines_is_refused_where_there_are_none(place
         find_executor("local", placement)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_cell_changes_no_bit(
     finished: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -77,6 +78,7 @@ def test_a_worker_killed_in_the_middle_of_a_cell_changes_no_bit(
     assert len(record.cells()) == 9
 
 
+@pytest.mark.slow
 def test_a_cell_that_always_kills_its_worker_is_reported_and_the_others_finish(
     finished: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -160,6 +162,7 @@ def test_a_worker_does_not_hear_ctrl_c(tmp_path: Path, monkeypatch: pytest.Monke
     assert log.read_text() == "a cell began\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 1)])
 def test_a_driver_that_ends_takes_its_workers_with_it_in_the_middle_of_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
@@ -210,6 +213,7 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path: Path, monkeypat
         run_experiment(tiny(run__n_sequences=1), tmp_path / "run", workers=1)
 
 
+@pytest.mark.slow
 def test_a_run_killed_halfway_and_continued_equals_one_never_killed(finished: RunRecord, tmp_path: Path):
     config = toml(tmp_path / "tiny.toml", TINY)
     cut = RunRecord(tmp_path / "cut")

@@ -54,6 +54,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mini-star", "tiered-5w5s"])
 def test_a_large_configuration_runs_to_its_end_on_a_few_small_pictures(
     name: str, imagenet: Path, empty_cache: Path, tmp_path: Path
@@ -66,6 +67,7 @@ def test_a_large_configuration_runs_to_its_end_on_a_few_small_pictures(
     assert list(results.methods) == list(load_config(name).run.methods)
 
 
+@pytest.mark.slow
 def test_a_base_of_tieredimagenet_meets_birds(imagenet: Path, empty_cache: Path, tmp_path: Path):
     birds = tmp_path / "CUB_200_2011"
     names = [f"{number:03d}.Bird_{number}" for number in range(1, 201)]

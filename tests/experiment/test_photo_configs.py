@@ -53,6 +53,7 @@ def test_settings_are_chosen_on_validation_classes_and_start_from_those_of_the_t
         assert choice.settings_of(method) == table.settings_of(method), method
 
 
+@pytest.mark.slow
 @needs_weights
 @pytest.mark.parametrize("name", [*TABLES, "photos-choice"])
 def test_a_small_version_runs_to_its_end(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

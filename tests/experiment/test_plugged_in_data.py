@@ -79,6 +79,7 @@ def test_an_installed_set_is_listed_and_loaded_and_a_broken_one_beside_it_is_nam
     assert "the entry point 'broken'" in fscl(tmp_path, "data", "info", "broken", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_run_by_entry_point_has_the_results_of_one_by_reference(run: RunRecord, tmp_path: Path):
     write_toy(tmp_path)
     installed(tmp_path, "fscl.datasets", {"toy": "toy_data:TOY"})
