@@ -175,12 +175,13 @@ class RunRecord:
                     path.write_bytes(content)
         if not flush_each:
             sync_file_system(self.folder)
-        identity = self._identity()
+        identity, is_new = self._identity(), not self.cells_path.exists()
         with self.cells_path.open("ab") as file:
             file.write(b"".join(_line(identity, *one) for one in batch))
             file.flush()
             os.fsync(file.fileno())
-        sync_folder(self.folder)
+        if is_new:
+            sync_folder(self.folder)  # its name
         for cell, _ in batch:
             self.unfinished_path(cell).unlink(missing_ok=True)
 

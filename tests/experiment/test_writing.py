@@ -41,7 +41,12 @@ def test_many_cells_at_once_are_flushed_together_and_before_their_lines(
     batch = [(Cell("tsc", number), finished(number)) for number in range(FLUSH_TOGETHER)]
     record.append_all(batch)
     contents = [f"{number}".encode() for number in range(FLUSH_TOGETHER)]
-    assert events == [(tmp_path, contents, False), "line"]  # two waits for the disk, however many cells
+    assert events == [(tmp_path, contents, False), "line", "line"]  # the last is for the name of the new file
+    del events[:]
+    batch = [(Cell("ewc", number), finished(number)) for number in range(FLUSH_TOGETHER)]
+    record.append_all(batch)
+    assert events == [(tmp_path, contents, True), "line"]  # two waits for the disk, however many cells
+    batch = [(Cell(method, number), finished(number)) for method in ("tsc", "ewc") for number in range(FLUSH_TOGETHER)]
     assert list(record.cells()) == [cell for cell, _ in batch]
 
 

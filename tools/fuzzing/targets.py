@@ -10,11 +10,12 @@ import shutil
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
@@ -42,6 +43,8 @@ from fscl.serve.refusals import Refusal
 from fscl.serve.service import Service
 from fscl.storage import HEADER, digest, tensor_bytes
 from fscl.testing import POOL, small_base
+
+T = TypeVar("T")
 
 LIMITS = Limits(entries=100, entry_bytes=10**6, whole_bytes=10**7)
 CHANGE = {"X-FSCL": "1"}
@@ -230,22 +233,39 @@ def record(place: Path) -> Target:
     return Target([json.dumps(about).encode() + b"\0" + json.dumps(cell).encode() + b"\n"], parse)
 
 
+class _Loop:
+    """An event loop in a thread of its own: this one may have a loop already, as that of a browser."""
+
+    def __enter__(self) -> "_Loop":
+        self._thread = ThreadPoolExecutor(1)
+        self._runner = self._thread.submit(asyncio.Runner).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work returns, when it is done."""
+        return self._thread.submit(self._runner.run, work).result()
+
+
 def http(place: Path) -> Target:
     """Bodies of requests: the first byte chooses the address, the second the kind, the rest is the body."""
     model = ContinualClassifier(small_base(), "prototypes", keep_states=1).save(place / "model")
     model.partial_fit(POOL.images[:6, 0].numpy(), ["a", "a", "b", "b", "c", "c"])
     closing = ExitStack()
     app = make_app(Service(place / "model"), Rules(own_hosts(PORT)))
-    runner = closing.enter_context(asyncio.Runner())
+    loop = closing.enter_context(_Loop())
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://127.0.0.1:{PORT}")
-    living = runner.run(_begun(app))
-    closing.callback(lambda: runner.run(_ended(living)))
+    living = loop.run(_begun(app))
+    closing.callback(lambda: loop.run(_ended(living)))
 
     def parse(content: bytes) -> None:
         address = PATHS[content[0] % len(PATHS)] if content else PATHS[0]
         kind = KINDS[content[1] % len(KINDS)] if len(content) > 1 else KINDS[0]
         headers = {**CHANGE, "Content-Type": kind}
-        answer = runner.run(client.post(f"/api/v1/{address}", content=content[2:], headers=headers))
+        answer = loop.run(client.post(f"/api/v1/{address}", content=content[2:], headers=headers))
         if answer.status_code >= 500 and answer.status_code != 503:  # 503 says that too much waits
             raise AssertionError(f"{address}: {answer.status_code} {answer.text[:300]}")
         if answer.status_code >= 400:

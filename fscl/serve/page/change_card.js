@@ -104,7 +104,7 @@ function draw(card) {
     el(
       "header",
       {},
-      el("h3", {}, title(made)),
+      el("h2", { class: "small" }, title(made)),
       el(
         "div",
         { class: "row" },
