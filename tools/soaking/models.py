@@ -46,7 +46,8 @@ Call = Callable[[ContinualClassifier], object]
 
 def contents(folder: Path, *, all_states: bool = False) -> list[Content]:
     """What the states of a model hold; the present one alone, or all that can be gone back to."""
-    found = list(read_contents(folder, read_manifest(folder).states))
+    manifest = read_manifest(folder)
+    found = list(read_contents(folder, manifest.present_chain))[len(manifest.ground) :]
     return found if all_states else found[-1:]
 
 

@@ -170,6 +170,11 @@ def _serve(connection: "Connection[Any, Any]") -> None:
     configure_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver hears Ctrl-C and decides
     _die_with_parent()
+    with suppress(BrokenPipeError):  # a driver that is gone needs no answer, and no traceback
+        _work(connection)
+
+
+def _work(connection: "Connection[Any, Any]") -> None:
     connection.send((READY, None))
     try:
         order = _next(connection)
