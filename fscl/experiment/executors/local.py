@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
